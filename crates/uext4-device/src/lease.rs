@@ -39,10 +39,11 @@ impl Lease {
         Lease(AtomicU64::new(nanos(end)))
     }
 
-    /// Moves the end. False if the lease is over already; then it stays so.
+    /// Moves the end, forwards or back: others go by what they were told last. False if the lease is
+    /// over already, or is then; then it stays so.
     pub fn extend(&self, end: Duration) -> bool {
-        let longer = |old: u64| (old > nanos(since_boot())).then(|| old.max(nanos(end)));
-        self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, longer).is_ok()
+        let moved = |old: u64| (old > nanos(since_boot())).then(|| nanos(end));
+        self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, moved).is_ok() && !self.is_over()
     }
 
     /// Ends it now.
@@ -184,6 +185,14 @@ mod tests {
         let mut found = [0; 512];
         device.read_at(0, &mut found).unwrap();
         assert_eq!(found, [1; 512]);
+    }
+
+    #[test]
+    fn a_lease_may_become_shorter() {
+        let lease = Lease::until(since_boot() + Duration::from_secs(60));
+        assert!(lease.extend(since_boot() + Duration::from_secs(30)) && !lease.is_over());
+        assert!(!lease.extend(since_boot()) && lease.is_over());
+        assert!(!lease.extend(since_boot() + Duration::from_secs(60)) && lease.is_over());
     }
 
     #[test]

@@ -18,8 +18,10 @@ pub const SEQ_MAX: u32 = 0xe24d_4d4f;
 pub const UPDATE_INTERVAL: u16 = 5;
 /// Fewest seconds after which a block that does not change is looked at again.
 pub const CHECK_INTERVAL_MIN: u16 = 5;
-/// Most seconds of either interval.
+/// Most seconds between two writes of the block.
 pub const INTERVAL_MAX: u16 = 300;
+/// Most seconds of the check interval that a block has: the kernel begins with twice the other.
+pub const CHECK_INTERVAL_MAX: u16 = 600;
 const WHAT: &str = "MMP block";
 
 raw_struct! {

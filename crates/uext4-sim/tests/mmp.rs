@@ -18,7 +18,7 @@ use uext4::{Error, ErrorKind, FileKind, MountOptions, NewInode, Owner, Volume};
 use uext4_device::{Device, MemoryDevice, SharedDevice};
 use uext4_fsck::check;
 use uext4_ondisk::mmp::{SEQ_CLEAN, SEQ_FSCK};
-use uext4_ondisk::{Layout, RawMmp, RawSuperblock};
+use uext4_ondisk::{Layout, RawGroupDesc, RawMmp, RawSuperblock};
 
 const SECOND: Duration = Duration::from_millis(100);
 
@@ -298,6 +298,105 @@ fn blocks_that_cannot_be_trusted_are_refused() {
         assert!(error.contains(want) && !error.contains('\n'), "{want}: {error}");
         assert!(whole(&memory) == before, "{want}: the image was changed");
     }
+}
+
+/// An inode table that lies in a group of its flex group, and bitmaps, are no places for the block,
+/// even if they hold one.
+#[test]
+fn the_block_in_a_table_is_refused() {
+    let memory = Arc::new(MemoryDevice::new(64 << 20));
+    let options = uext4_mkfs::Options {
+        features: "mmp".to_owned(),
+        block_size: Some(1024),
+        ..uext4_mkfs::Options::default()
+    };
+    uext4_mkfs::format(&*memory, &options).unwrap();
+    let (mut sb, layout, _, mmp) = block(&*memory);
+    let mut descs = vec![0; 1024];
+    memory.read_at(layout.byte_of(layout.desc_block_no(0)), &mut descs).unwrap();
+    let size = usize::from(layout.desc_size);
+    let desc = RawGroupDesc::read(&descs[3 * size..4 * size], layout.desc_size).unwrap();
+    let last = u64::from(layout.inode_table_blocks()) - 1;
+    let table = desc.inode_table().get();
+    for at in [table, table + last, desc.block_bitmap().get(), desc.inode_bitmap().get()] {
+        let memory = Arc::new(memory.snapshot());
+        memory.write_at(at * 1024, mmp.bytes()).unwrap();
+        sb.s_mmp_block.set(at);
+        sb.seal();
+        memory.write_at(1024, sb.bytes()).unwrap();
+        let before = block(&*memory).3;
+        let device: SharedDevice = Arc::clone(&memory) as SharedDevice;
+        let error = open(&device, "one").unwrap_err().to_string();
+        assert!(error.contains("s_mmp_block"), "{error}");
+        assert!(block(&*memory).3 == before, "block {at} was written");
+    }
+}
+
+/// The kernel begins with twice the update interval, which may be 300 s.
+#[test]
+fn long_check_intervals_of_a_kernel_are_known() {
+    let memory = made();
+    let (_, layout, at, mut mmp) = block(&*memory);
+    mmp.mmp_check_interval.set(600);
+    mmp.seal(&layout.checksums);
+    memory.write_at(at, mmp.bytes()).unwrap();
+    let device: SharedDevice = memory;
+    open(&device, "one").unwrap().close().unwrap();
+}
+
+/// A host whose first write is slow, and another one that comes right behind its second.
+#[derive(Debug)]
+struct Overtaken {
+    memory: Arc<MemoryDevice>,
+    at: u64,
+    writes: AtomicU32,
+    other: Vec<u8>,
+}
+
+impl Device for Overtaken {
+    fn len(&self) -> u64 {
+        self.memory.len()
+    }
+
+    fn read_only(&self) -> bool {
+        false
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.memory.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+        let number = (offset == self.at).then(|| self.writes.fetch_add(1, Ordering::SeqCst));
+        if number == Some(0) {
+            std::thread::sleep(SECOND);
+        }
+        self.memory.write_at(offset, buf)?;
+        if number == Some(1) {
+            self.memory.write_at(offset, &self.other)?;
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.memory.flush()
+    }
+
+    fn punch(&self, offset: u64, len: u64) -> io::Result<bool> {
+        self.memory.punch(offset, len)
+    }
+}
+
+#[test]
+fn a_slow_host_looks_again_after_its_second_write() {
+    let memory = made();
+    let (_, layout, at, mut other) = block(&*memory);
+    other.mmp_seq.set(4711);
+    other.set_names("two", "d");
+    other.seal(&layout.checksums);
+    let (writes, other) = (AtomicU32::new(0), other.bytes().to_vec());
+    let device: SharedDevice = Arc::new(Overtaken { memory, at, writes, other });
+    assert_in_use(open(&device, "one"), "two");
 }
 
 #[test]

@@ -21,8 +21,10 @@ use crate::sync::{Condvar, LockRank, Mutex};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 use uext4_device::{Lease, LeasedDevice, SharedDevice, host_name, since_boot};
-use uext4_ondisk::mmp::{INTERVAL_MAX, RawMmp, SEQ_CLEAN, SEQ_FSCK, SEQ_MAX, UPDATE_INTERVAL};
-use uext4_ondisk::{BlockNo, Checksums, CorruptKind, Layout, Place, RawSuperblock};
+use uext4_ondisk::mmp::{
+    CHECK_INTERVAL_MAX, INTERVAL_MAX, RawMmp, SEQ_CLEAN, SEQ_FSCK, SEQ_MAX, UPDATE_INTERVAL,
+};
+use uext4_ondisk::{BlockNo, Checksums, CorruptKind, Layout, Place, RawGroupDesc, RawSuperblock};
 
 /// The MMP block of a device: where it is, and how it is read and written.
 pub(super) struct MmpBlock {
@@ -34,12 +36,13 @@ pub(super) struct MmpBlock {
 
 impl MmpBlock {
     /// # Errors
-    /// A block outside the file system or among the fixed structures at the start of its group.
+    /// A block outside the file system, or one of its bitmaps, tables and other structures; a
+    /// device failure.
     pub(super) fn of(device: &SharedDevice, raw: &RawSuperblock, layout: &Layout) -> Result<Self> {
         let at = BlockNo(raw.s_mmp_block.get());
         let place = layout.group_of(at).filter(|_| at.get() != 0);
         let is_free = place.is_some_and(|(group, index)| index >= layout.base_meta_blocks(group));
-        if !is_free {
+        if !is_free || is_in_tables(device, layout, at)? {
             let why = "is outside the file system or inside its own structures";
             return Err(CorruptKind::Rule { what: "s_mmp_block", why }
                 .at(Place::Superblock)
@@ -58,13 +61,13 @@ impl MmpBlock {
         let raw = RawMmp::from_prefix(&bytes).unwrap_or_else(RawMmp::zeroed);
         let checked = raw.verify(&self.checksums).and_then(|()| {
             let found = raw.mmp_check_interval.get();
-            match found <= INTERVAL_MAX {
+            match found <= CHECK_INTERVAL_MAX {
                 true => Ok(()),
                 false => Err(CorruptKind::Range {
                     what: "MMP block",
                     field: "mmp_check_interval",
                     min: 0,
-                    max: INTERVAL_MAX.into(),
+                    max: CHECK_INTERVAL_MAX.into(),
                     found: found.into(),
                 }),
             }
@@ -82,6 +85,31 @@ impl MmpBlock {
             .write_fua(self.offset, raw.bytes())
             .map_err(|e| Error::io("writing the MMP block", e))
     }
+}
+
+/// Whether a block is a bitmap or lies in an inode table of any group. With flex_bg these are not
+/// in their group.
+fn is_in_tables(device: &SharedDevice, layout: &Layout, at: BlockNo) -> Result<bool> {
+    let mut bytes = vec![0; layout.block_size as usize];
+    let table_blocks = layout.inode_table_blocks();
+    for n in 0..layout.desc_block_count() {
+        let first = n * layout.descs_per_block();
+        let in_block = layout.descs_per_block().min(layout.group_count.saturating_sub(first));
+        device
+            .read_at(layout.byte_of(layout.desc_block_no(n)), &mut bytes)
+            .map_err(|e| Error::io("reading group descriptors", e))?;
+        // Checksums are looked at when the volume is opened: the log may have newer ones.
+        for slot in bytes.chunks_exact(layout.desc_size.into()).take(in_block as usize) {
+            let desc = RawGroupDesc::read(slot, layout.desc_size);
+            let desc = desc.map_err(|kind| kind.at(Place::Superblock))?;
+            let table = at.get().checked_sub(desc.inode_table().get());
+            let is_in_table = table.is_some_and(|index| index < u64::from(table_blocks));
+            if is_in_table || [desc.block_bitmap(), desc.inode_bitmap()].contains(&at) {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
 }
 
 /// What has the file system with the sequence of a check.
@@ -262,19 +290,23 @@ fn claim_block(block: &MmpBlock, pace: &Pace, own: &mut RawMmp) -> Result<Durati
         }
         true => matches!(watch(block, pace, own)?, Watched::Unchanged),
     };
-    match stays {
-        true if was_slow => {
-            own.mmp_seq.set(own.mmp_seq.get() % SEQ_MAX + 1);
-            let begin = since_boot();
-            block.write(own)?;
-            Ok(begin)
-        }
-        true => Ok(begin),
-        false => {
-            let what = claimed_by(&block.read()?, "another host claimed it at the same moment");
-            Err(Error::new(ErrorKind::InUse, what))
-        }
+    if !stays {
+        return Err(overtaken(&block.read()?));
     }
+    if !was_slow {
+        return Ok(begin);
+    }
+    own.mmp_seq.set(own.mmp_seq.get() % SEQ_MAX + 1);
+    let begin = since_boot();
+    block.write(own)?;
+    // Another host may have come between the last look and this write, and have overwritten it.
+    std::thread::sleep(pace.settle());
+    let now = block.read()?;
+    if is_own(&now, own) { Ok(begin) } else { Err(overtaken(&now)) }
+}
+
+fn overtaken(now: &RawMmp) -> Error {
+    Error::new(ErrorKind::InUse, claimed_by(now, "another host claimed it at the same moment"))
 }
 
 /// Frees a file system from a claim that nobody keeps any more. Returns the host that had it, if
@@ -306,7 +338,7 @@ fn is_own(found: &RawMmp, own: &RawMmp) -> bool {
 
 impl Keeper {
     fn run(&self) {
-        let mut wait = self.pace.time(self.pace.update);
+        let mut wait = self.pace.renewal();
         loop {
             let mut state = self.state.lock();
             if !state.stops {
@@ -323,7 +355,7 @@ impl Keeper {
             match renewed {
                 Ok(()) => {
                     let took = since_boot().saturating_sub(begin);
-                    wait = self.pace.time(self.pace.update).saturating_sub(took);
+                    wait = self.pace.renewal().saturating_sub(took);
                 }
                 // The store may come back before the lease is over.
                 Err(error) if *error.kind() == ErrorKind::Io && !self.lease.is_over() => {

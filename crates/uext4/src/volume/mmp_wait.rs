@@ -33,6 +33,11 @@ impl Pace {
         self.check_interval().max(of_store.min(INTERVAL_MAX))
     }
 
+    /// How long after a write the next one is due: with long intervals twice in a lease.
+    pub(super) fn renewal(&self) -> Duration {
+        self.time(self.update).min(self.time(self.check_interval()) / 2)
+    }
+
     /// How long after the begin of a write this host may change the device.
     pub(super) fn lease(&self, own: &RawMmp) -> Duration {
         self.time(own.mmp_check_interval.get())
@@ -88,4 +93,19 @@ pub(super) fn claimed_by(found: &RawMmp, what: &str) -> String {
         found.node(),
         found.device()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_is_renewed_long_before_its_end() {
+        for update in 1..=INTERVAL_MAX {
+            let pace = Pace { update, second: Duration::from_secs(1) };
+            let lease = pace.lease(&RawMmp::clean(pace.check_interval()));
+            assert!(pace.renewal() * 2 <= lease, "{update} s");
+            assert!(pace.renewal() <= pace.time(update), "{update} s");
+        }
+    }
 }

@@ -134,7 +134,7 @@ fn without_the_key_names_can_be_removed_and_nothing_read() {
     };
     run_fails(with("cat", &wrong, &format!("{tree}/{longest}")), "the key was not given");
     run_fails(with("encrypt", &wrong, "/v2"), "exists already");
-    run_fails(with("encrypt", &wrong, "/"), "not empty");
+    run_fails(with("encrypt", &wrong, "/"), "the root is not encrypted");
     fs::write(&wrong, [8; 31]).unwrap();
     run_fails(with("ls", &wrong, "/"), "a key of 31 bytes; it must have 32 to 64");
     run_ok([OsString::from("rm"), inside(longest)]);
@@ -143,4 +143,35 @@ fn without_the_key_names_can_be_removed_and_nothing_read() {
     assert_eq!(left.lines().count(), hidden.len() - 1);
     run_ok([OsString::from("rm"), "-r".into(), at(&image, &tree)]);
     assert_clean(&image);
+}
+
+/// A descriptor says nothing of its key, so another key may be given by it. Names that it makes
+/// impossible are shown as without a key.
+#[test]
+fn a_wrong_key_by_the_right_descriptor() {
+    let scratch = Scratch::new();
+    let Some(image) = encrypted(&scratch) else { skip!("no mke2fs") };
+    let wrong = scratch.path("wrong");
+    fs::write(&wrong, (1..65).collect::<Vec<u8>>()).unwrap();
+    let shown = listed_by_us(&image, "/v1");
+    let ls = |path: &str| {
+        let mut ls = words(&["ls", "--key", &by_descriptor(&wrong)]);
+        ls.push(at(&image, path));
+        ls
+    };
+    run_ok(ls("/v1"));
+    let mut enough = scratch.path("tree2");
+    fs::create_dir_all(&enough).unwrap();
+    for n in 0..400 {
+        fs::write(enough.join(format!("{n} {}", "n".repeat(40))), "").unwrap();
+    }
+    let mut copy = words(&["cp", "-r", "--key", &by_descriptor(&scratch.path("key"))]);
+    copy.extend([enough.clone().into(), at(&image, "/v1/more")]);
+    run_ok(copy);
+    enough.pop();
+    // Of 401 names some have a slash in the wrong plaintext, whatever the nonces are.
+    run_ok(ls("/v1"));
+    let all: Vec<String> = listed_by_us(&image, "/v1");
+    let dir = all.iter().find(|name| !shown.contains(name)).expect("a directory");
+    assert!(listed_by_us(&image, &format!("/v1/{dir}")).len() == 400);
 }

@@ -81,6 +81,13 @@ impl Policy {
     pub const fn padding(&self) -> usize {
         4 << (self.flags & FLAGS_PAD)
     }
+
+    /// Whether another key than the right one can have the name of its key: a descriptor says
+    /// nothing about the key.
+    #[must_use]
+    pub const fn may_have_wrong_key(&self) -> bool {
+        matches!(self.key, KeyName::Descriptor(_))
+    }
 }
 
 /// The context of one inode.
@@ -93,8 +100,8 @@ pub struct Context {
 }
 
 impl Context {
-    /// Reads the value of the attribute. `None`: it is of no known version, or not as long as that
-    /// version is.
+    /// Reads the value of the attribute. `None`: it is of no known version, not as long as that
+    /// version is, or has something where that has zeroes.
     #[must_use]
     pub fn parse(value: &[u8]) -> Option<Self> {
         let &[version, contents_mode, names_mode, flags, ref rest @ ..] = value else {
@@ -106,7 +113,9 @@ impl Context {
                 (KeyName::Descriptor(*descriptor), 0, nonce)
             }
             (V2, V2_SIZE) => {
-                let (&[log2_data_unit, ..], rest) = rest.split_first_chunk::<4>()?;
+                let (&[log2_data_unit, 0, 0, 0], rest) = rest.split_first_chunk::<4>()? else {
+                    return None;
+                };
                 let (identifier, nonce) = rest.split_first_chunk::<16>()?;
                 (KeyName::Identifier(*identifier), log2_data_unit, nonce)
             }
@@ -153,5 +162,12 @@ mod tests {
             }
         }
         assert_eq!(Context::parse(&[3; 40]), None);
+        for reserved in 5..8 {
+            let mut bytes = [0; 40];
+            bytes[0] = 2;
+            assert!(Context::parse(&bytes).is_some());
+            bytes[reserved] = 1;
+            assert_eq!(Context::parse(&bytes), None);
+        }
     }
 }

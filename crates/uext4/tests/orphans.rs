@@ -8,7 +8,9 @@
 
 mod common;
 
-use common::{arm, assert_clean, cut, e2fsck, have, mke2fs, mount, mount_with, new, scatter};
+use common::{
+    arm, assert_clean, cut, debugfs, e2fsck, have, mke2fs, mount, mount_with, new, scatter,
+};
 use std::process::Command;
 use std::sync::Arc;
 use uext4::{InodeRef, MountOptions, SetAttr, SetTime, Volume};
@@ -194,23 +196,6 @@ fn a_truncation_that_failed_half_way_brings_no_old_bytes_back() {
         assert_clean(&memory);
     }
     assert!(found > 0, "no truncation failed half-way");
-}
-
-/// Changes an image with debugfs.
-fn debugfs(device: &MemoryDevice, commands: &[String]) -> MemoryDevice {
-    let image = tempfile::NamedTempFile::new().unwrap();
-    device.save(image.path()).unwrap();
-    let script = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(script.path(), commands.join("\n")).unwrap();
-    let output = Command::new("/sbin/debugfs")
-        .arg("-w")
-        .arg("-f")
-        .arg(script.path())
-        .arg(image.path())
-        .output()
-        .expect("debugfs runs");
-    assert!(output.status.success(), "{output:?}");
-    MemoryDevice::load(image.path()).unwrap()
 }
 
 /// Sets a field of an inode to an orphan's: no links, and the next one of the list.
@@ -403,4 +388,54 @@ fn an_orphan_that_cannot_be_read_waits_for_the_next_mount() {
         }
     }
     assert!(met > 0, "no orphan met a failing read");
+}
+
+/// With clusters a block map says nothing of which clusters are its own.
+#[test]
+fn a_block_map_among_clusters_frees_nothing() {
+    if !have("mke2fs") || !have("debugfs") {
+        return;
+    }
+    let options = "-b 1024 -C 4096 -N 2000 -O bigalloc,^orphan_file,^metadata_csum";
+    let device = Arc::new(mke2fs(32, options));
+    let volume = mount(&device);
+    let root = volume.root().unwrap();
+    let mut files = Vec::new();
+    for name in [&b"orphan"[..], b"truncated", b"neighbour"] {
+        let file = volume.create(&root, name, &new(FileKind::Regular, 0o644)).unwrap();
+        volume.open_file(&file).unwrap().write_at(0, &[7; 4 * BLOCK]).unwrap();
+        volume.open_file(&file).unwrap().sync(false).unwrap();
+        files.push(file);
+    }
+    let mut place = 0;
+    let mut note = |extent: uext4::Extent| {
+        place = extent.start.get();
+        true
+    };
+    volume.extents(&files[2], uext4::FileBlock(0), &mut note).unwrap();
+    let (orphan, truncated) = (files[0].ino().get(), files[1].ino().get());
+    drop((root, files));
+    volume.close().unwrap();
+    let mut commands = vec!["unlink orphan".to_owned()];
+    commands.extend(orphaned(orphan, truncated));
+    commands.push(format!("set_super_value last_orphan {orphan}"));
+    commands.push(format!("set_inode_field <{truncated}> size 0"));
+    for ino in [orphan, truncated] {
+        commands.push(format!("set_inode_field <{ino}> flags 0"));
+        commands.push(format!("set_inode_field <{ino}> block[0] {place}"));
+        commands.extend((1..12).map(|n| format!("set_inode_field <{ino}> block[{n}] 0")));
+    }
+    let memory = Arc::new(debugfs(&device, &commands));
+    let volume = mount(&memory);
+    let problems = volume.orphan_problems();
+    assert_eq!(problems.len(), 2, "{problems:?}");
+    assert!(problems.iter().all(|problem| problem.to_string().contains("clusters")));
+    volume.sync().unwrap();
+    let group = uext4_ondisk::GroupNo(0);
+    let runs = volume.free_runs(group).unwrap();
+    let is_free = runs
+        .iter()
+        .any(|run| (run.start.get()..run.start.get() + u64::from(run.len)).contains(&place));
+    assert!(!is_free, "the neighbour's cluster was freed");
+    volume.abandon();
 }

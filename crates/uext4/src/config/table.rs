@@ -191,7 +191,8 @@ pub const OPTIONS: &[Row<MountOptions>] = &[
         ],
         default: "inode",
         help: "which files are used without the page cache",
-        more: "Where the device is byte-addressable: all, those with the DAX flag, or none; `dax` \
+        more: "Where the device is byte-addressable: all, those with the DAX flag, or none, \
+               and none on a file system with `mmp`, where `always` is refused; `dax` \
                is `dax=always`. Given by name, `always` and `inode` map the image, which must lie \
                on tmpfs, hugetlbfs or a file system with DAX, and give it storage for all of it \
                first (`ENOSPC` if there is none); `always` is refused elsewhere and with \

@@ -15,7 +15,7 @@ mod ring;
 
 pub use derive::MasterKey;
 pub use ring::KeyRing;
-pub(crate) use ring::check_policy;
+pub(crate) use ring::check_new_policy;
 
 use contents::ContentsCipher;
 use names::NamesCipher;
@@ -27,6 +27,14 @@ pub(crate) enum FileCipher {
     Contents(Box<ContentsCipher>),
     /// The names of a directory, or the target of a symbolic link.
     Names(Box<NamesCipher>),
+}
+
+impl FileCipher {
+    /// Most bytes of memory.
+    pub(crate) const BYTES_MAX: usize = {
+        let (contents, names) = (size_of::<ContentsCipher>(), size_of::<NamesCipher>());
+        size_of::<Self>() + if contents > names { contents } else { names }
+    };
 }
 
 /// What decides the initialization vectors of an inode.

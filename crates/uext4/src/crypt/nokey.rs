@@ -5,6 +5,7 @@
 //! name from a listing can be looked up and removed on either.
 
 use sha2::{Digest, Sha256};
+use uext4_ondisk::encryption::NAME_MIN;
 
 /// Bytes of a ciphertext that are shown as they are.
 const SHOWN_MAX: usize = 149;
@@ -27,7 +28,7 @@ impl Shown {
         let bytes = decode(name)?;
         let stored = bytes.get(HASH_SIZE..)?;
         match stored.len() {
-            1..=SHOWN_MAX => Some(Self::Whole(stored.to_vec())),
+            NAME_MIN..=SHOWN_MAX => Some(Self::Whole(stored.to_vec())),
             len if len == SHOWN_MAX + DIGEST_SIZE => {
                 let (start, digest) = stored.split_at(SHOWN_MAX);
                 Some(Self::Long(start.to_vec(), digest.try_into().ok()?))
@@ -118,6 +119,11 @@ mod tests {
         assert_eq!(Shown::parse(b"plain name"), None);
         assert_eq!(Shown::parse(b""), None);
         assert_eq!(Shown::parse(b"A"), None);
+        // What is shorter than any stored name: an entry that is not encrypted, as the dots are.
+        for stored in [&b"."[..], b"..", &[7; NAME_MIN - 1]] {
+            assert_eq!(Shown::parse(&show((0, 0), stored)), None, "{stored:?}");
+        }
+        assert_eq!(show((0, 0), b"."), b"AAAAAAAAAAAu");
         assert_eq!(encode(b"\xfb\xff"), b"-_8");
         assert_eq!(decode(b"-_8"), Some(b"\xfb\xff".to_vec()));
         assert_eq!(decode(b"-_9"), None);

@@ -5,11 +5,11 @@ use super::contents::{self, ContentsCipher};
 use super::derive::{MasterKey, hex};
 use super::names::{self, NamesCipher};
 use crate::error::{Error, ErrorKind, Result};
-use uext4_ondisk::FileKind;
 use uext4_ondisk::encryption::{
     Context, FLAG_IV_INO_LBLK_32, FLAG_IV_INO_LBLK_64, FLAGS_PAD, KeyName, MODE_AES_256_CTS,
     MODE_AES_256_XTS, Policy,
 };
+use uext4_ondisk::{Compat, FileKind, Layout};
 use zeroize::Zeroizing;
 
 /// Smallest data unit, in bytes, as a binary logarithm.
@@ -73,8 +73,22 @@ impl KeyRing {
     }
 }
 
+/// Checks that a policy is one that a directory of a file system can get.
+pub(crate) fn check_new_policy(policy: &Policy, layout: &Layout) -> Result<(), String> {
+    check_policy(policy, layout.block_size)?;
+    let by_ino = policy.flags & (FLAG_IV_INO_LBLK_64 | FLAG_IV_INO_LBLK_32) != 0;
+    if by_ino && !layout.features.compat.contains(Compat::STABLE_INODES) {
+        return Err("keys by inode number need the feature stable_inodes".to_owned());
+    }
+    let is_block = [0, layout.block_size.trailing_zeros()].contains(&policy.log2_data_unit.into());
+    if policy.flags & FLAG_IV_INO_LBLK_32 != 0 && !is_block {
+        return Err("IV_INO_LBLK_32 has no data units but blocks".to_owned());
+    }
+    Ok(())
+}
+
 /// Checks that a policy is one that files can be read and written by.
-pub(crate) fn check_policy(policy: &Policy, block_size: u32) -> Result<(), String> {
+fn check_policy(policy: &Policy, block_size: u32) -> Result<(), String> {
     let modes = (policy.contents_mode, policy.names_mode);
     if modes != (MODE_AES_256_XTS, MODE_AES_256_CTS) {
         return Err(match modes {

@@ -48,6 +48,9 @@ pub(super) fn to_show(view: &View<'_>, hashes: (u32, u32), stored: &[u8]) -> Res
         let is_dot = matches!(&name[..], b"" | b"." | b"..");
         !is_dot && !has_slash_or_nul(name)
     });
+    if name.is_none() && view.inode.encryption()?.context.policy.may_have_wrong_key() {
+        return Ok(nokey::show(hashes, stored).into());
+    }
     name.map(Into::into).ok_or_else(|| {
         let why = "has an entry whose name cannot be decrypted";
         let kind = CorruptKind::Rule { what: "encrypted directory", why };

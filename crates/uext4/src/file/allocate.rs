@@ -51,6 +51,18 @@ pub enum AllocateMode {
     InsertRange,
 }
 
+impl AllocateMode {
+    /// Whether the file becomes longer where the range ends behind it.
+    fn may_grow(self) -> bool {
+        match self {
+            Self::Allocate { keep_size }
+            | Self::ZeroRange { keep_size }
+            | Self::UnshareRange { keep_size } => !keep_size,
+            Self::PunchHole | Self::CollapseRange | Self::InsertRange => false,
+        }
+    }
+}
+
 /// Allocates, punches, zeroes and shifts ranges.
 #[derive(Debug)]
 pub(super) struct RangeAllocation {
@@ -118,6 +130,9 @@ impl RangeAllocation {
                 return self.inline.punch(inode, offset, end);
             }
             self.inline.leave(inode, state)?;
+        }
+        if mode.may_grow() && end > inode.size() {
+            self.truncation.hide_tail_durably(inode, state, inode.size())?;
         }
         match mode {
             AllocateMode::Allocate { keep_size } | AllocateMode::UnshareRange { keep_size } => {

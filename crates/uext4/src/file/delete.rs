@@ -12,7 +12,7 @@ use crate::inode::{Inode, InodeRef};
 use crate::sync::state::{AtomicU64, AtomicUsize, Ordering};
 use crate::xattr;
 use std::sync::Arc;
-use uext4_ondisk::{FileBlock, FileKind};
+use uext4_ondisk::{CorruptKind, FileBlock, FileKind, Place};
 
 /// Numbers of inodes that have lost their last link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -120,12 +120,26 @@ impl Deletion {
         result
     }
 
+    /// Checks that the blocks of an inode can be freed: with clusters a block map, which says
+    /// nothing of them, could free the clusters of other files. mke2fs makes no such inode.
+    fn check_map(&self, inode: &Inode) -> Result<()> {
+        let has_clusters = self.context.space.layout().has_clusters();
+        if has_clusters && inode.has_blocks() && !inode.has_extent_tree() {
+            let why = "has a block map on a file system with clusters";
+            return Err(CorruptKind::Rule { what: "inode", why }
+                .at(Place::Inode(inode.ino()))
+                .into());
+        }
+        Ok(())
+    }
+
     fn delete_orphan(&self, inode: &Arc<Inode>) -> Result<()> {
         // An inode that lost its links on this mount is an orphan. Any other is damage, and is left
         // alone.
         if !self.context.orphans.contains(inode.ino()) {
             return Ok(());
         }
+        self.check_map(inode)?;
         let _writeback = inode.writeback();
         let drained = inode.drain_direct_io(FileBlock(0), FileBlock::END)?;
         let mut removal = Removal::nothing();
@@ -191,6 +205,7 @@ impl Deletion {
     }
 
     fn clean_orphan(&self, inode: InodeRef) -> Result<()> {
+        self.check_map(&inode)?;
         // An inode with links stays in memory while the list holds it.
         let is_truncated = inode.attributes().links > 0;
         inode.set_unfinished_truncate(is_truncated);

@@ -224,7 +224,8 @@ impl PageReader {
         Ok(())
     }
 
-    /// As [`PageReader::read_past`]: blocks are decrypted as a whole.
+    /// As [`PageReader::read_past`]: blocks are decrypted as a whole, and a few at a time, because
+    /// they are copied on the way.
     fn read_past_encrypted(
         &self,
         inode: &Inode,
@@ -234,9 +235,15 @@ impl PageReader {
         offset: u64,
         buf: &mut [u8],
     ) -> Result<()> {
-        let images = self.read_blocks(inode, first, start, end.get() - first.get())?;
-        for (at, image) in (first.get()..).map(FileBlock).zip(images) {
-            self.context.copy_out(at, &image, offset, buf);
+        let most = u32::try_from(READ_CHUNK_BYTES / self.context.block_size()).unwrap_or(1);
+        let (mut first, mut start) = (first, start);
+        while first < end {
+            let count = most.min(end.get() - first.get());
+            let images = self.read_blocks(inode, first, start, count)?;
+            for (at, image) in (first.get()..).map(FileBlock).zip(images) {
+                self.context.copy_out(at, &image, offset, buf);
+            }
+            (first, start) = (first.plus(count), start.plus(u64::from(count)));
         }
         Ok(())
     }

@@ -67,11 +67,7 @@ impl Truncation {
             self.inline.leave(inode, &mut state)?;
         }
         if size >= old {
-            if inode.is_encrypted() {
-                // On the device before the size: a crash must not show the tail either.
-                self.hide_tail(inode, old)?;
-                self.context.writeback.write_back(inode, &mut state)?;
-            }
+            self.hide_tail_durably(inode, &mut state, old)?;
             let _pin = inode.table_block()?;
             return self.context.journal().run(1, |handle| change_size(handle, inode, size));
         }
@@ -250,6 +246,21 @@ impl Truncation {
         }
         let at = self.context.block_at(size);
         self.zero_in_block(inode, at, within, self.context.block_size()).map(|_| ())
+    }
+
+    /// [`Truncation::hide_tail`] for a file whose size is to grow from `size` on by itself, without
+    /// a write: on the device before the size, because a crash must not show the tail either.
+    pub(super) fn hide_tail_durably(
+        &self,
+        inode: &Inode,
+        state: &mut WritebackState,
+        size: u64,
+    ) -> Result<()> {
+        if !inode.is_encrypted() {
+            return Ok(());
+        }
+        self.hide_tail(inode, size)?;
+        self.context.writeback.write_back(inode, state).map(drop)
     }
 
     /// Zeroes bytes `from .. to` of one block in memory, if it has data. True if the block must be

@@ -30,6 +30,9 @@ impl Encryption {
     }
 }
 
+/// Most bytes of memory of the encryption of one inode.
+pub(crate) const ENCRYPTION_BYTES: usize = size_of::<Encryption>() + FileCipher::BYTES_MAX;
+
 /// Whether an inode of a type can be encrypted. Others are not, even in an encrypted directory.
 pub(crate) fn is_encryptable(kind: FileKind) -> bool {
     matches!(kind, FileKind::Regular | FileKind::Directory | FileKind::Symlink)

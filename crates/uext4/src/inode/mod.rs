@@ -29,7 +29,7 @@ pub(crate) use direct_io_state::{
     CountedReadGuard, DirectIoState, ExclusiveGuard, Helper, ReadToken, Version,
 };
 use encryption::Encryption;
-pub(crate) use encryption::is_encryptable;
+pub(crate) use encryption::{ENCRYPTION_BYTES, is_encryptable};
 pub use errseq::{ErrorCursor, ErrorSequence};
 pub(crate) use inline::InlineState;
 pub use reserved_clusters::ReservedClusters;

@@ -8,7 +8,7 @@
 //! Kernel counterpart: `fs/crypto/policy.c`, `fs/crypto/hooks.c`.
 
 use super::{Vfs, expect_directory};
-use crate::crypt::{FileCipher, check_policy, nokey};
+use crate::crypt::{FileCipher, check_new_policy, nokey};
 use crate::dir;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inode::{Inode, InodeRef, is_encryptable};
@@ -16,7 +16,7 @@ use crate::xattr;
 use uext4_ondisk::encryption::{
     Context, NONCE_SIZE, Policy, TARGET_LENGTH_SIZE, stored_target, target_text,
 };
-use uext4_ondisk::{CorruptKind, FileKind, Incompat, InodeFlags, Place};
+use uext4_ondisk::{CorruptKind, FileKind, Incompat, Ino, InodeFlags, Place};
 
 impl Vfs {
     /// The encryption context of an inode; `None` if it is not encrypted.
@@ -35,8 +35,8 @@ impl Vfs {
     /// # Errors
     /// `NotADirectory`, `NotEmpty`; `Exists` for a directory with another policy; `Unsupported` on
     /// a file system without the feature; `InvalidArgument` for a policy that uext4 does not write;
-    /// `NoKey` if the key is not there; `NotPermitted` for a directory that is immutable or
-    /// append-only; `ReadOnly`; a device failure.
+    /// `NoKey` if the key is not there; `NotPermitted` for the root, and for a directory that is
+    /// immutable or append-only; `ReadOnly`; a device failure.
     pub fn set_encryption_policy(&self, dir: &InodeRef, policy: &Policy) -> Result<()> {
         self.files.context.check_writable()?;
         expect_directory(dir)?;
@@ -49,7 +49,12 @@ impl Vfs {
             let why = "encryption of a directory that folds case";
             return Err(Error::new(ErrorKind::Unsupported, why));
         }
-        check_policy(policy, layout.block_size)
+        if dir.ino() == Ino::ROOT {
+            // As in the kernel: e2fsck needs its directory lost+found.
+            let why = "the root is not encrypted";
+            return Err(Error::new(ErrorKind::NotPermitted, why));
+        }
+        check_new_policy(policy, layout)
             .map_err(|why| Error::new(ErrorKind::InvalidArgument, why))?;
         let exclusive = dir.lock().write();
         self.files.context.check_not_protected(dir)?;
@@ -127,7 +132,7 @@ impl Vfs {
     pub(super) fn encrypt_target(
         &self,
         context: &Context,
-        ino: uext4_ondisk::Ino,
+        ino: Ino,
         target: &[u8],
         most: usize,
     ) -> Result<Vec<u8>> {
@@ -153,6 +158,9 @@ impl Vfs {
             return Ok(nokey::show((0, 0), text));
         };
         let target = cipher.decrypt(text).filter(|target| !target.is_empty());
+        if target.is_none() && inode.encryption()?.context.policy.may_have_wrong_key() {
+            return Ok(nokey::show((0, 0), text));
+        }
         target.ok_or_else(|| corrupt("has a target that cannot be decrypted"))
     }
 }

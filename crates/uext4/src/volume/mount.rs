@@ -12,7 +12,7 @@ use crate::crypt::KeyRing;
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::{Damage, FileContext, Files, FoundOrphans, Orphans};
 use crate::injected_faults::Fault;
-use crate::inode::{InodeContext, InodeTable, ValueInodes};
+use crate::inode::{ENCRYPTION_BYTES, InodeContext, InodeTable, ValueInodes};
 use crate::journal::{Journal, LeftLog, LogLocation, Recovered, recover};
 use crate::sync::state::AtomicBool;
 use crate::sync::time::Instant;
@@ -33,8 +33,14 @@ const METADATA_SHARE: u64 = 4;
 const MAP_SHARE: u64 = 16;
 /// Share of inodes in the cache budget: a quarter. The rest is for pages.
 const INODE_SHARE: u64 = 4;
-/// Approximate memory of an inode in the table, in bytes.
+/// Approximate memory of an inode in the table, in bytes, without its encryption.
 const INODE_BYTES: u64 = 1024;
+
+/// Memory that is counted for an inode in the table. Any of them may have a cipher.
+fn bytes_per_inode(layout: &Layout) -> u64 {
+    let is_encrypted = layout.features.incompat.contains(Incompat::ENCRYPT);
+    INODE_BYTES + if is_encrypted { ENCRYPTION_BYTES as u64 } else { 0 }
+}
 
 /// A device after its journal has been replayed or wiped.
 struct Opened {
@@ -97,6 +103,11 @@ fn open_device(
     let is_shared = first.layout.has_mmp() && purpose == Purpose::Use;
     if first.is_read_only(&device, options) || !is_shared {
         return replay(device, None, first, options);
+    }
+    if options.dax == DaxMode::Always {
+        // Stores into the mapped device would not look at the lease.
+        let why = "mount option 'dax=always': a file system with mmp has no DAX mode";
+        return Err(Error::new(ErrorKind::InvalidArgument, why));
     }
     let Examined { raw, layout, .. } = first;
     let claim = Claim::take(&device, &raw, &layout, options)?;
@@ -275,7 +286,7 @@ fn assemble(opened: Opened, mut options: MountOptions, purpose: Purpose) -> Resu
     let inode_bytes = options.cache_bytes / INODE_SHARE;
     let page_bytes = options.cache_bytes - metadata_bytes - inode_bytes - map_bytes;
     let budget = Arc::new(PageBudget::new(page_bytes, layout.block_size, cache.invariants()));
-    let inodes = usize::try_from(inode_bytes / INODE_BYTES).unwrap_or(usize::MAX);
+    let inodes = usize::try_from(inode_bytes / bytes_per_inode(&layout)).unwrap_or(usize::MAX);
     let context = InodeContext {
         dax: dax_mode(&cache, &options),
         cache: Arc::clone(&cache),
@@ -375,7 +386,7 @@ fn assemble(opened: Opened, mut options: MountOptions, purpose: Purpose) -> Resu
 fn restore(live: &LiveSuperblock, journal: &Journal) {
     if !journal.has_log() {
         // The cause of the failure says more than one of this write.
-        let _ = live.mark_clean(false, journal.final_free());
+        let _ = live.restore(journal.final_free());
     }
 }
 

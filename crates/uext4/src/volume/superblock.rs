@@ -129,6 +129,20 @@ impl LiveSuperblock {
         })
     }
 
+    /// Notes, where there is no journal, that the file system is as clean as it was when it was
+    /// opened. Orphans that the orphan file may hold stay noted. `free` as for a clean close.
+    pub(super) fn restore(&self, free: Option<(u64, u32)>) -> Result<()> {
+        self.change(|raw| {
+            if let Some((blocks, inodes)) = free {
+                raw.set_free_blocks_count(blocks);
+                raw.s_free_inodes_count.set(inodes);
+            }
+            if self.was_valid && raw.s_state.get() & STATE_ERROR == 0 {
+                raw.s_state.set(raw.s_state.get() | STATE_VALID);
+            }
+        })
+    }
+
     /// Sets the label.
     pub(super) fn set_label(&self, handle: &mut Handle<'_>, label: Label) -> Result<()> {
         if let Some(raw) =

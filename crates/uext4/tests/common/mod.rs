@@ -53,6 +53,25 @@ pub fn assert_clean(device: &MemoryDevice) {
     assert_eq!(code, 0, "e2fsck -fn:\n{text}");
 }
 
+/// Changes an image with debugfs.
+pub fn debugfs(device: &MemoryDevice, commands: &[String]) -> MemoryDevice {
+    let image = tempfile::NamedTempFile::new().unwrap();
+    device.save(image.path()).unwrap();
+    let script = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(script.path(), commands.join("\n")).unwrap();
+    let output = Command::new("/sbin/debugfs")
+        .arg("-w")
+        .arg("-f")
+        .arg(script.path())
+        .arg(image.path())
+        .output()
+        .expect("debugfs runs");
+    assert!(output.status.success(), "{output:?}");
+    // A command that it does not know changes nothing, and is no failure.
+    assert!(!String::from_utf8_lossy(&output.stderr).contains("invalid"), "{output:?}");
+    MemoryDevice::load(image.path()).unwrap()
+}
+
 /// Mounts a device that the caller keeps a hand on.
 pub fn mount(device: &Arc<MemoryDevice>) -> Volume {
     mount_with(device, MountOptions::default())

@@ -267,3 +267,21 @@ fn no_space_makes_writes_short() {
     volume.close().unwrap();
     assert_clean(&device);
 }
+
+/// Stores into a device that hosts share could not be stopped when the claim is lost.
+#[test]
+fn a_file_system_with_mmp_has_no_dax_mode() {
+    if !have("mke2fs") {
+        return;
+    }
+    let device: SharedDevice = Arc::new(mke2fs(16, "-b 4096 -O mmp"));
+    let open = |words: &str| {
+        let mut options = options(words);
+        options.mmp_second = std::time::Duration::from_millis(20);
+        Volume::open(Arc::new(AddressableDevice::new(device.clone())), options)
+    };
+    let error = open("dax=always").unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::InvalidArgument);
+    assert!(error.to_string().contains("mmp"), "{error}");
+    open("dax=inode").unwrap().close().unwrap();
+}

@@ -6,13 +6,13 @@
 
 mod common;
 
-use common::{arm, assert_clean, e2fsck, have, mke2fs, mount, mount_with, new};
+use common::{arm, assert_clean, debugfs, e2fsck, have, mke2fs, mount, mount_with, new};
 use std::sync::Arc;
 use uext4::config::DataMode;
 use uext4::{ErrorKind, MountOptions, Volume};
 use uext4_device::{Device, FaultDevice, MemoryDevice, Operation, SharedDevice, Times};
 use uext4_ondisk::superblock::{STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
-use uext4_ondisk::{FileKind, RawSuperblock};
+use uext4_ondisk::{FileKind, RawSuperblock, RoCompat};
 
 fn image() -> Option<Arc<MemoryDevice>> {
     have("mke2fs").then(|| Arc::new(mke2fs(16, "-b 1024 -O ^has_journal")))
@@ -97,7 +97,7 @@ fn options_that_need_a_log_are_refused() {
 #[test]
 fn a_failed_write_of_metadata_ends_all_changes() {
     let Some(base) = image() else { return };
-    for nth in 1.. {
+    for nth in (1..).step_by(61) {
         let memory = Arc::new(base.snapshot());
         let shared: SharedDevice = memory.clone();
         let device = Arc::new(FaultDevice::new(shared));
@@ -122,4 +122,67 @@ fn a_failed_write_of_metadata_ends_all_changes() {
         let first = volume.lookup(&volume.root().unwrap(), b"first").unwrap();
         assert_eq!(volume.attr(&first).size, 30_000);
     }
+}
+
+/// Late failures: orphans that were readable when they were looked at are not when they are cleaned
+/// up. What the superblock says is as before.
+#[test]
+fn an_open_that_fails_late_leaves_the_marks() {
+    // Each in a block of its own, and more of them than the cache holds.
+    const ORPHANS: u32 = 1900;
+    if !have("mke2fs") || !have("debugfs") {
+        return;
+    }
+    let device = Arc::new(mke2fs(16, "-b 1024 -I 1024 -N 2048 -O ^has_journal"));
+    let volume = mount(&device);
+    let root = volume.root().unwrap();
+    let made: Vec<u32> = (0..ORPHANS)
+        .map(|n| {
+            let name = format!("f{n}");
+            let inode = volume.create(&root, name.as_bytes(), &new(FileKind::Regular, 0o644));
+            inode.unwrap().ino().get()
+        })
+        .collect();
+    drop(root);
+    volume.close().unwrap();
+    let mut commands = vec![format!("set_super_value last_orphan {}", made[0])];
+    for (n, ino) in made.iter().enumerate() {
+        let next = made.get(n + 1).copied().unwrap_or(0);
+        commands.push(format!("set_inode_field <{ino}> dtime @{next}"));
+        commands.push(format!("set_inode_field <{ino}> links_count 0"));
+    }
+    commands.push("feature orphan_present".to_owned());
+    let left = debugfs(&device, &commands);
+    let superblock = |device: &MemoryDevice| {
+        let mut bytes = [0; SUPERBLOCK_SIZE];
+        device.read_at(SUPERBLOCK_OFFSET, &mut bytes).unwrap();
+        RawSuperblock::read(&bytes).unwrap()
+    };
+    let is_present = |device: &MemoryDevice| {
+        let ro_compat = superblock(device).s_feature_ro_compat.get();
+        ro_compat & RoCompat::ORPHAN_PRESENT.bits() != 0
+    };
+    assert!(is_present(&left) && is_marked_clean(&left));
+    let mounts = superblock(&left).s_mnt_count.get();
+    let mut late = 0;
+    for nth in (1..).step_by(61) {
+        let memory = Arc::new(left.snapshot());
+        let faults = Arc::new(FaultDevice::new(memory.clone() as SharedDevice));
+        arm(&faults, Operation::Read, nth, Times::Once);
+        let options =
+            MountOptions { cache_bytes: MountOptions::CACHE_BYTES_MIN, ..MountOptions::default() };
+        match Volume::open(faults.clone() as SharedDevice, options) {
+            Ok(volume) => {
+                volume.abandon();
+                break;
+            }
+            Err(_) if is_marked_clean(&memory) => {
+                late += u32::from(superblock(&memory).s_mnt_count.get() > mounts);
+                assert!(is_present(&memory), "read {nth}");
+            }
+            Err(_) => {}
+        }
+    }
+    println!("{late} opens failed late");
+    assert!(late > 0, "no open failed late");
 }

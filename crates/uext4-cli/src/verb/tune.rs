@@ -2,7 +2,8 @@
 //!
 //! `--extents` gives files with block maps extent trees, as chattr(1) does with `+e` on a mount: a
 //! single file, or every one of the image. The feature is set first where the file system lacks it.
-//! Each file changes in one step, so that a crash leaves it in one form or the other.
+//! Each file changes in one step, so that a crash leaves it in one form or the other. Without a
+//! journal e2fsck repairs what a crash leaves, as after any change.
 //!
 //! `--clear-mmp` frees a file system from the claim of a host or a check that is dead.
 

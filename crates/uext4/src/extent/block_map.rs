@@ -62,6 +62,14 @@ pub(super) fn find(inode: &Inode, at: FileBlock) -> Result<Spot> {
     Ok(spot)
 }
 
+/// Whether the last indirect block on the way to block `at` is empty. uext4 and the kernel leave
+/// none, other programs do.
+pub(super) fn has_empty_node(inode: &Inode, at: FileBlock) -> Result<bool> {
+    let root = inode.tree().read();
+    let Some(path) = MapPath::to(inode, &root, at)? else { return Ok(false) };
+    Ok(path.has_empty_node())
+}
+
 /// Calls `visit` with the runs of a block map from block `from` on, until it returns false. Runs
 /// are as long as those of an extent can be.
 pub(super) fn list(

@@ -70,10 +70,18 @@ pub(super) fn apply(
     if edit.end > end {
         removed.next = Some(end);
     }
-    if edit.new.is_none() && path.missing() > 0 {
+    let is_missing = path.missing() > 0;
+    if edit.new.is_none() && is_missing && !path.has_empty_node() {
         return Ok(removed);
     }
     let mut update = MapUpdate { handle, inode, nodes, root: &mut root, path, blocks: 0 };
+    if edit.new.is_none() && is_missing {
+        let last = update.path.nodes.len() - 1;
+        update.free_empty(last)?;
+        let blocks = update.blocks;
+        inode.update_root(handle, &root, blocks)?;
+        return Ok(removed);
+    }
     update.add_missing()?;
     let change = edit.first.get() - first.get()..edit.end.min(end).get() - first.get();
     let leaf = update.path.nodes.len() - 1;

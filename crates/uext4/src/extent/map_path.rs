@@ -104,6 +104,12 @@ impl MapPath {
         nodes.filter_map(|(depth, node)| Some((node.buffer.as_ref()?, self.place(depth))))
     }
 
+    /// Whether the last node that exists is an indirect block without entries.
+    pub(super) fn has_empty_node(&self) -> bool {
+        let last = self.nodes.last().and_then(|node| node.buffer.as_ref());
+        last.is_some_and(|buffer| buffer.read().iter().all(|&byte| byte == 0))
+    }
+
     /// First block of the file in the leaf of the block: the direct blocks are one leaf, and what
     /// each indirect block of the lowest level leads to is another.
     pub(super) fn leaf_first(&self) -> FileBlock {

@@ -138,6 +138,18 @@ pub fn block_of(inode: &Inode, at: FileBlock) -> Result<BlockNo> {
     }
 }
 
+/// Whether an indirect block that leads to nothing is on the way to block `at`, which is a hole. The
+/// removal of the block frees it.
+///
+/// # Errors
+/// The errors of [`lookup`].
+pub(crate) fn has_empty_node(inode: &Inode, at: FileBlock) -> Result<bool> {
+    match form(inode) {
+        Form::Tree => Ok(false),
+        Form::BlockMap => block_map::has_empty_node(inode, at),
+    }
+}
+
 /// Calls `visit` with each extent from block `from` on, in ascending order, until it returns false.
 /// The first one may begin before `from`. Extents of a tree are listed as they are stored, so one
 /// may continue the one before. Blocks of a block map are joined to runs. Blocks past the end of

@@ -8,7 +8,9 @@
 use super::truncate::Truncation;
 use crate::cache::Buffer;
 use crate::error::Result;
-use crate::extent::{Edit, Mapping, NodeAllocations, State, edit_credits, first_mapped, lookup};
+use crate::extent::{
+    Edit, Mapping, NodeAllocations, State, edit_credits, first_mapped, has_empty_node, lookup,
+};
 use crate::inode::{ExclusiveGuard, Inode};
 use crate::journal::Handle;
 use std::sync::Arc;
@@ -171,8 +173,19 @@ impl Truncation {
         while at < end {
             let mut mapping = lookup(inode, at)?;
             mapping.len = mapping.len.min(end.get() - at.get());
+            let hole_at = (mapping.state == State::Hole).then_some(at);
             at = mapping.end();
-            if mapping.state == State::Hole {
+            if let Some(hole_at) = hole_at {
+                if !has_empty_node(inode, hole_at)? {
+                    continue;
+                }
+                if removal.runs.len() == EXTENTS_PER_HANDLE || removal.credits + edit > most {
+                    return Ok(removal);
+                }
+                // A run that leads to nothing: its indirect blocks go.
+                removal.credits += edit;
+                removal.runs.push(mapping);
+                removal.next = at;
                 continue;
             }
             if removal.runs.len() == EXTENTS_PER_HANDLE || blocks_left == 0 {

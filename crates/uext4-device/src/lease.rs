@@ -39,8 +39,8 @@ impl Lease {
         Lease(AtomicU64::new(nanos(end)))
     }
 
-    /// Moves the end, forwards or back: others go by what they were told last. False if the lease is
-    /// over already, or is then; then it stays so.
+    /// Moves the end, forwards or back: others go by what they were told last. False if the lease
+    /// is over already, or is over then; it stays so.
     pub fn extend(&self, end: Duration) -> bool {
         let moved = |old: u64| (old > nanos(since_boot())).then(|| nanos(end));
         self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, moved).is_ok() && !self.is_over()

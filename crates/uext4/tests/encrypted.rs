@@ -1,5 +1,5 @@
-//! Encrypted files beside what the command's tests ask: old bytes behind the end of a file, policies
-//! that the kernel refuses, memory.
+//! Encrypted files beside what the command's tests ask: old bytes behind the end of a file,
+//! policies that the kernel refuses, memory.
 //!
 //! Fault model: a truncate that was completed without the key, which leaves its tail; a policy that
 //! depends on what the file system may change; a read as large as the file. Not covered: what the

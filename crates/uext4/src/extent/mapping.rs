@@ -138,8 +138,8 @@ pub fn block_of(inode: &Inode, at: FileBlock) -> Result<BlockNo> {
     }
 }
 
-/// Whether an indirect block that leads to nothing is on the way to block `at`, which is a hole. The
-/// removal of the block frees it.
+/// Whether an indirect block that leads to nothing is on the way to block `at`, which is a hole.
+/// The removal of the block frees it.
 ///
 /// # Errors
 /// The errors of [`lookup`].

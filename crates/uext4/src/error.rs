@@ -115,6 +115,11 @@ impl Error {
         &self.kind
     }
 
+    /// Whether less would have had room: on the device, or below a limit.
+    pub(crate) fn is_lack_of_room(&self) -> bool {
+        matches!(self.kind, ErrorKind::NoSpace | ErrorKind::QuotaExceeded)
+    }
+
     /// Whether the device or its contents are damaged.
     #[must_use]
     pub fn is_damage(&self) -> bool {

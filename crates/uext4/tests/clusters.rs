@@ -183,6 +183,27 @@ fn limits_count_clusters() {
         assert!(is_quota_exceeded(file.allocate(keep, 11 * 16384, 1)));
         file.sync(false).unwrap();
         assert!(is_quota_exceeded(file.write_at(10 * 16384, &[1])));
+        // A cluster that the file has costs nothing, by whichever door.
+        file.write_at(8 * 16384 + 12288, &[1; 4096]).unwrap();
+        file.allocate(AllocateMode::Allocate { keep_size: true }, 9 * 16384 + 4096, 4096).unwrap();
+        assert_eq!(volume.attr(&inode).blocks_512 * 512, 10 * 16384, "dirty");
+        // Its last written blocks go, while pages are dirty that rely on it.
+        file.sync(false).unwrap();
+        file.allocate(AllocateMode::PunchHole, 8 * 16384, 16384).unwrap();
+        file.write_at(8 * 16384, &[1; 4096]).unwrap();
+        file.sync(false).unwrap();
+        file.write_at(8 * 16384 + 8192, &[2; 4096]).unwrap();
+        file.allocate(AllocateMode::PunchHole, 8 * 16384, 4096).unwrap();
+        assert!(is_quota_exceeded(file.write_at(10 * 16384, &[1])));
+        file.sync(false).unwrap();
+        let mut bytes = [0; 4096];
+        file.read_at(8 * 16384 + 8192, &mut bytes).unwrap();
+        assert_eq!(bytes, [2; 4096]);
+        file.write_at(8 * 16384, &[3; 4096]).unwrap();
+        volume.set_attr(&inode, &common::cut(8 * 16384 + 4096)).unwrap();
+        file.write_at(9 * 16384, &[1]).unwrap();
+        assert!(is_quota_exceeded(file.write_at(10 * 16384, &[1])));
+        file.sync(false).unwrap();
     });
     let (_, entries) = volume.quota(QuotaKind::User).unwrap().unwrap();
     let used = entries.iter().find(|entry| entry.id == 7).unwrap().space.used;

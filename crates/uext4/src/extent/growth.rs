@@ -63,7 +63,8 @@ pub fn allocate_growth(inode: &Inode, blocks: u32) -> Result<Growth> {
     let block_size = u64::from(inode.space().layout().block_size);
     let end = u32::try_from(inode.size() / block_size).unwrap_or(u32::MAX);
     let mut growth = Growth::allocate(inode, FileBlock(end), blocks)?;
-    growth.held = inode.hold_blocks(blocks)?;
+    let new = growth.blocks.iter().filter(|block| block.allocation.is_some()).count();
+    growth.held = inode.hold_units(u32::try_from(new).unwrap_or(u32::MAX))?;
     Ok(growth)
 }
 

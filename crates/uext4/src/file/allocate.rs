@@ -157,7 +157,7 @@ impl RangeAllocation {
     ) -> Result<()> {
         let (first, last) = self.context.blocks_of(offset, end);
         // Pages over holes get their blocks first.
-        if inode.pages().reserved > 0 {
+        if inode.pages().hole_pages > 0 {
             self.context.writeback.write_back(inode, state)?;
         }
         let size = if keep_size { None } else { Some(end) };
@@ -183,7 +183,9 @@ impl RangeAllocation {
                 continue;
             }
             let hole = mapping.len.min(last.get() - at.get()).min(MAX_UNWRITTEN_LEN);
-            let _held = inode.hold_blocks(hole)?;
+            // With clusters nothing is lengthened from a preallocation.
+            let has_clusters = self.context.space.layout().has_clusters();
+            let held = if has_clusters { None } else { inode.hold_blocks(hole)? };
             if let Some(next) = self.lengthen(inode, &spot, hole, size)? {
                 at = next;
                 continue;
@@ -191,7 +193,10 @@ impl RangeAllocation {
             let origin = inode.stream_goal();
             let need = HoleNeed { want: hole, reserved: false, placed: None, origin };
             let (blocks, len) = self.context.placement.place(inode, &spot, &need)?;
-            at = self.insert_unwritten(inode, Pending::of(at, len, blocks), size)?;
+            drop(held);
+            let pending = Pending::of(at, len, blocks);
+            let _held = inode.hold_units(pending.new_units())?;
+            at = self.insert_unwritten(inode, pending, size)?;
         }
         Ok(())
     }
@@ -285,6 +290,7 @@ impl RangeAllocation {
         end: u64,
     ) -> Result<()> {
         let (first, last) = self.zero_edges(inode, offset, end)?;
+        self.truncation.write_back_beside(inode, state, first, last)?;
         let drained = inode.drain_direct_io(first, last)?;
         self.truncation.remove_range(inode, &drained, first, last)?;
         self.context.writeback.write_back(inode, state)?;

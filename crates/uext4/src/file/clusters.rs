@@ -34,6 +34,59 @@ impl ClusterPlace {
     }
 }
 
+/// Which clusters of a file have blocks of it, asked in the order of the file.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct OwnClusters {
+    /// The last one asked for, and the answer.
+    last: Option<(u32, bool)>,
+}
+
+impl OwnClusters {
+    /// Whether the file has blocks in the cluster of `at`. No where a cluster is one block.
+    ///
+    /// # Errors
+    /// Those of [`first_mapped`].
+    pub(super) fn has(&mut self, inode: &Inode, at: FileBlock) -> Result<bool> {
+        let layout = inode.space().layout();
+        if !layout.has_clusters() {
+            return Ok(false);
+        }
+        let first = at.get() - layout.index_in_cluster(at.get().into());
+        if let Some((_, has_blocks)) = self.last.filter(|(of, _)| *of == first) {
+            return Ok(has_blocks);
+        }
+        let first = FileBlock(first);
+        let has_blocks = first_mapped(inode, first, first.plus(layout.cluster_blocks))?.is_some();
+        self.last = Some((first.get(), has_blocks));
+        Ok(has_blocks)
+    }
+
+    /// How many clusters of blocks `from .. end` the file does not have, or blocks. One that it was
+    /// asked for just before is not counted again.
+    ///
+    /// # Errors
+    /// Those of [`first_mapped`].
+    pub(super) fn missing(
+        &mut self,
+        inode: &Inode,
+        from: FileBlock,
+        end: FileBlock,
+    ) -> Result<u32> {
+        let layout = inode.space().layout();
+        if !layout.has_clusters() {
+            return Ok(end.get() - from.get());
+        }
+        let (mut at, mut missing) = (from, 0);
+        while at < end {
+            let index = layout.index_in_cluster(at.get().into());
+            let is_known = self.last.is_some_and(|(of, _)| of == at.get() - index);
+            missing += u32::from(!is_known && !self.has(inode, at)?);
+            at = at.plus(layout.cluster_blocks - index);
+        }
+        Ok(missing)
+    }
+}
+
 impl Placement {
     /// Finds places for the first blocks of the hole at `spot`. `need.placed` is the mapping before
     /// the hole that is not in the tree yet.

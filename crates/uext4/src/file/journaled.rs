@@ -149,10 +149,10 @@ impl JournaledData {
                     let origin = inode.goal();
                     let want = len.min(spot.most_new());
                     let need = HoleNeed { want, reserved: false, placed, origin };
-                    chunk.holds.extend(inode.hold_blocks(want)?);
                     let (blocks, len) = self.context.placement.place(inode, &spot, &need)?;
                     let map = Pending::of(at, len, blocks);
                     let start = map.start();
+                    chunk.holds.extend(inode.hold_units(map.new_units())?);
                     chunk.maps.push(map);
                     (start, len)
                 }

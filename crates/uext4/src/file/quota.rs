@@ -142,7 +142,7 @@ impl FileContext {
         }
         self.prepare_owners(to)?;
         let unit = cluster_bytes(self.space.layout());
-        let reserved = u64::from(inode.pages().reserved) * unit;
+        let reserved = u64::from(inode.pages().unmapped()) * unit;
         let more = Amount { space: space.saturating_add(reserved), inodes: 1 };
         // A block of each file for the former owner, and one for the new.
         Ok((quota.hold_transfer(owners, to, more)?, 6))

@@ -3,26 +3,25 @@
 //! What: one block for each page over a hole, and nodes for the worst case, in which each dirty
 //! page over a hole or an unwritten extent becomes extents of its own, or has an indirect block of
 //! its own in a block map. On a file system with clusters (bigalloc) it is one cluster for all
-//! pages over holes of a cluster, whether the file has that cluster already or not: what it has may
-//! be punched before the pages are written.
+//! pages over holes of a cluster that the file does not have yet.
 
 use crate::alloc::Space;
 use crate::error::Result;
-use crate::inode::{FilePages, cluster_bytes, clusters_of};
+use crate::inode::{FilePages, HolePage, cluster_bytes};
 use crate::quota::Amount;
 use uext4_ondisk::FileBlock;
 use uext4_ondisk::block_map::DIRECT;
 use uext4_ondisk::extent::max_entries;
 
 impl FilePages {
-    /// Reserves for more pages over the holes `holes`, which ascend, and `conversions` more over
+    /// Reserves for more pages over holes, `holes`, which ascend, and `conversions` more over
     /// unwritten extents. All of them are before block `end`.
     ///
     /// # Errors
     /// `NoSpace`, `QuotaExceeded`; nothing has changed.
     pub(super) fn reserve_pages(
         &mut self,
-        holes: impl Iterator<Item = FileBlock> + Clone,
+        holes: impl Iterator<Item = HolePage> + Clone,
         conversions: u32,
         end: FileBlock,
     ) -> Result<()> {
@@ -89,7 +88,10 @@ impl FilePages {
             }
         } else {
             // Conversions have to go on even if there is no space for data.
-            self.reservation.try_resize_with_nodes(blocks)?;
+            match to.pages > self.hole_pages {
+                true => self.reservation.try_resize(blocks)?,
+                false => self.reservation.try_resize_with_nodes(blocks)?,
+            }
             let fewer = self.reserved - to.units;
             let charged = self.charged.min(fewer);
             self.charged -= charged;
@@ -121,24 +123,6 @@ pub(super) struct Need {
     pub pages: u32,
     /// Pages over unwritten extents.
     pub conversions: u32,
-}
-
-impl Need {
-    /// For writes past the cache to these blocks, which ascend: `holes` of them are in holes and
-    /// the others are unwritten.
-    pub(super) fn of_blocks(
-        space: &Space,
-        blocks: impl Iterator<Item = FileBlock>,
-        holes: u32,
-        conversions: u32,
-    ) -> Self {
-        let layout = space.layout();
-        let units = match layout.has_clusters() {
-            true => clusters_of(layout.cluster_blocks, blocks).min(holes),
-            false => holes,
-        };
-        Self { units, pages: holes, conversions }
-    }
 }
 
 /// Tree nodes that `pages` scattered pages can need: two entries each, in nodes that are half full

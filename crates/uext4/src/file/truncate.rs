@@ -88,6 +88,7 @@ impl Truncation {
             return self.shrink_inline(inode, size);
         }
         let keep = self.context.block_from(size);
+        self.write_back_beside(inode, state, keep, FileBlock::END)?;
         let _pin = inode.table_block()?;
         // Steps that can fail come before anything is lost, even in memory.
         let mut removal = self.plan_removal(inode, drained, keep, FileBlock::END)?;
@@ -205,6 +206,23 @@ impl Truncation {
         Ok(())
     }
 
+    /// With clusters, before blocks `first .. end` are removed: writes back the pages that go into
+    /// clusters which have blocks there, because these may be the last ones.
+    pub(super) fn write_back_beside(
+        &self,
+        inode: &Inode,
+        state: &mut WritebackState,
+        first: FileBlock,
+        end: FileBlock,
+    ) -> Result<()> {
+        if self.context.space.layout().has_clusters()
+            && inode.pages().clusters.are_beside(first, end)
+        {
+            self.context.writeback.write_back(inode, state)?;
+        }
+        Ok(())
+    }
+
     /// Drops cached pages and their reservations. The caller holds the file lock and the writeback
     /// lock.
     pub(super) fn discard_pages(&self, inode: &Inode, first: FileBlock, end: FileBlock) {
@@ -213,7 +231,7 @@ impl Truncation {
         let converting = pages.map.range(first, end).filter(|(_, page)| page.converting).count();
         let mut gone = Need { conversions: converting as u32, ..Need::default() };
         pages.map.discard(first, end, &mut |at| {
-            gone.units += pages.clusters.remove(at);
+            gone.units += pages.clusters.remove(at, false);
             gone.pages += 1;
         });
         pages.unreserve(gone);

@@ -7,6 +7,7 @@
 
 use super::FileContext;
 use super::allocate::RangeAllocation;
+use super::clusters::OwnClusters;
 use super::inline::{self, InlineData};
 use super::journaled::JournaledData;
 use super::read::PageReader;
@@ -15,7 +16,7 @@ use super::sync::Syncs;
 use super::truncate::Truncation;
 use crate::error::{ErrorKind, Result};
 use crate::extent::{State, lookup};
-use crate::inode::{InlineState, Inode, InodeRef};
+use crate::inode::{HolePage, InlineState, Inode, InodeRef};
 use std::sync::Arc;
 use uext4_ondisk::FileBlock;
 
@@ -27,6 +28,8 @@ pub(super) const WRITE_CHUNK_BYTES: u64 = 1 << 20;
 struct Fresh {
     at: FileBlock,
     state: State,
+    /// The file has blocks in its cluster, if that is more than a block.
+    has_cluster: bool,
 }
 
 /// Writes into the page cache, or through the journal.
@@ -112,6 +115,7 @@ impl PageWriter {
         self.truncation.finish_truncate_before(inode, end)
     }
 
+    /// Such a write is whole or fails.
     fn write_journaled(&self, inode: &Inode, offset: u64, buf: &[u8]) -> Result<usize> {
         match self.journaled.write(inode, offset, buf) {
             Err(error) if *error.kind() == ErrorKind::NoSpace => {
@@ -143,7 +147,19 @@ impl PageWriter {
         self.context.check_not_append_only(inode)
     }
 
-    fn write_chunk(&self, inode: &InodeRef, offset: u64, buf: &[u8]) -> Result<usize> {
+    /// Writes a chunk into the page cache, or as much of its front as there is room for.
+    fn write_chunk(&self, inode: &InodeRef, offset: u64, mut buf: &[u8]) -> Result<usize> {
+        loop {
+            match self.write_whole_chunk(inode, offset, buf) {
+                Err(error) if error.is_lack_of_room() => {
+                    buf = front_half(offset, buf, self.context.block_size()).ok_or(error)?;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    fn write_whole_chunk(&self, inode: &InodeRef, offset: u64, buf: &[u8]) -> Result<usize> {
         let end = offset + buf.len() as u64;
         let (first, last) = self.context.blocks_of(offset, end);
         let size = inode.size();
@@ -226,13 +242,15 @@ impl PageWriter {
         };
         let mut fresh = Vec::with_capacity(needs.len());
         let mut known: Option<crate::extent::Mapping> = None;
+        let mut clusters = OwnClusters::default();
         for at in needs {
             let mapping = match known {
                 Some(mapping) if at < mapping.end() => mapping,
                 _ => lookup(inode, at)?,
             };
             known = Some(mapping);
-            fresh.push(Fresh { at, state: mapping.state });
+            let has_cluster = mapping.state == State::Hole && clusters.has(inode, at)?;
+            fresh.push(Fresh { at, state: mapping.state, has_cluster });
         }
         Ok(fresh)
     }
@@ -252,7 +270,8 @@ impl PageWriter {
         if fresh.iter().any(|f| matches!(f.state, State::Hole)) {
             inode.load_usage()?;
         }
-        let in_holes = fresh.iter().filter(|f| matches!(f.state, State::Hole)).map(|f| f.at);
+        let in_holes = fresh.iter().filter(|f| matches!(f.state, State::Hole));
+        let in_holes = in_holes.map(|f| HolePage { at: f.at, has_cluster: f.has_cluster });
         let mut pages = inode.pages();
         pages.reserve_pages(in_holes, unwritten, last)?;
         if pages.map.dirty() == 0 {
@@ -275,6 +294,14 @@ impl PageWriter {
         }
         Ok(())
     }
+}
+
+/// The front half of `buf`, which is for byte `offset`, up to the begin of a block. `None` if that is
+/// nothing.
+pub(super) fn front_half(offset: u64, buf: &[u8], block_size: u64) -> Option<&[u8]> {
+    let half = offset + buf.len() as u64 / 2;
+    let len = (half - half % block_size).saturating_sub(offset);
+    if len == 0 { None } else { buf.get(..len as usize) }
 }
 
 /// The part of `buf`, which is for byte `offset`, that is copied under one hold of the pages' lock.

@@ -33,7 +33,7 @@ pub(crate) use encryption::{ENCRYPTION_BYTES, is_encryptable};
 pub use errseq::{ErrorCursor, ErrorSequence};
 pub(crate) use inline::InlineState;
 pub use reserved_clusters::ReservedClusters;
-pub(crate) use reserved_clusters::{cluster_bytes, clusters_of};
+pub(crate) use reserved_clusters::{HolePage, cluster_bytes};
 pub(crate) use slot::{put_slot, table_block_of};
 pub(crate) use table::Creation;
 pub use table::{InodeRef, InodeTable};
@@ -89,15 +89,16 @@ pub struct FilePages {
     /// Room for the reserved data blocks below the limits of the owners, if the inode counts.
     pub quota: Option<QuotaHold>,
     /// Blocks that are reserved for data, or clusters.
-    pub reserved: u32,
+    pub(crate) reserved: u32,
     /// Number of pages over holes.
     pub hole_pages: u32,
     /// Which clusters those are in.
     pub clusters: ReservedClusters,
-    /// How many of them have been mapped and charged since, so that quota holds nothing for them.
-    pub charged: u32,
+    /// How many of them have been mapped since, and charged, so that quota holds nothing for them.
+    /// Counted where there is quota or clusters.
+    pub(crate) charged: u32,
     /// How many of them the mapping has that is being inserted.
-    pub mapping: u32,
+    mapping: u32,
     /// Number of dirty pages over unwritten extents.
     pub converting: u32,
     /// The file has had a block map, whose nodes are counted in another way.
@@ -111,12 +112,30 @@ pub struct FilePages {
 }
 
 impl FilePages {
+    /// Blocks or clusters for which space is reserved, and which are not mapped yet.
+    pub(crate) fn unmapped(&self) -> u32 {
+        self.reserved.saturating_sub(self.charged)
+    }
+
+    /// Begins the insertion of a mapping with so many reserved blocks or clusters.
+    pub(crate) fn begin_mapping(&mut self, units: u32) {
+        self.mapping = units;
+    }
+
+    /// Ends it: what quota did not charge is mapped all the same.
+    pub(crate) fn end_mapping(&mut self) {
+        if self.quota.is_none() {
+            self.charged += self.mapping.min(self.unmapped());
+        }
+        self.mapping = 0;
+    }
+
     /// Takes the room below limits that is held for up to `bytes` of the mapping which is being
     /// inserted: it becomes usage.
     fn take_room(&mut self, bytes: u64) -> u64 {
         let unit = cluster_bytes(self.reservation.space().layout());
-        let Some(hold) = self.quota.as_mut().filter(|_| self.mapping > 0) else { return 0 };
-        let most = self.mapping.min(self.reserved.saturating_sub(self.charged));
+        let most = self.mapping.min(self.unmapped());
+        let Some(hold) = self.quota.as_mut().filter(|_| most > 0) else { return 0 };
         let units = u32::try_from(bytes / unit).unwrap_or(u32::MAX).min(most);
         self.mapping -= units;
         self.charged += units;

@@ -1,66 +1,91 @@
 //! Which clusters of a file have dirty pages over holes (bigalloc).
 //!
-//! What: space is reserved once for all such pages of a cluster, and given back with the last of
-//! them. Where a cluster is one block nothing is kept: each page has its own.
+//! What: space is reserved once for all such pages of a cluster, and only if the file does not have
+//! the cluster. Where a cluster is one block nothing is kept: each page has its own.
+//! Invariants: a cluster with such pages has space reserved, or blocks of the file. Whatever takes
+//! the last of those blocks writes the pages back first (`Truncation::write_back_beside`).
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use uext4_ondisk::{FileBlock, Layout};
 
-/// Pages over holes for which space is reserved, by cluster.
+/// Pages over holes, by cluster.
 #[derive(Debug)]
 pub struct ReservedClusters {
     /// Blocks in a cluster.
     ratio: u32,
-    pages: BTreeMap<u32, u32>,
+    of: BTreeMap<u32, Cluster>,
+}
+
+#[derive(Debug)]
+struct Cluster {
+    pages: u32,
+    is_reserved: bool,
+}
+
+/// A page over a hole that is about to become dirty.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HolePage {
+    pub(crate) at: FileBlock,
+    /// The file has blocks in its cluster.
+    pub(crate) has_cluster: bool,
 }
 
 impl ReservedClusters {
     pub(super) fn new(layout: &Layout) -> Self {
-        Self { ratio: layout.cluster_blocks.max(1), pages: BTreeMap::new() }
+        Self { ratio: layout.cluster_blocks.max(1), of: BTreeMap::new() }
     }
 
-    /// How many clusters get their first of `count` pages `at`, which ascend.
-    pub(crate) fn more_for(&self, at: impl Iterator<Item = FileBlock>, count: u32) -> u32 {
+    /// For how many clusters space has to be reserved before `count` pages, which ascend.
+    pub(crate) fn more_for(&self, pages: impl Iterator<Item = HolePage>, count: u32) -> u32 {
         if self.ratio == 1 {
             return count;
         }
         let mut more = 0;
         let mut last = None;
-        for cluster in at.map(|at| at.get() / self.ratio) {
-            more += u32::from(last != Some(cluster) && !self.pages.contains_key(&cluster));
+        for page in pages.filter(|page| !page.has_cluster) {
+            let cluster = page.at.get() / self.ratio;
+            more += u32::from(last != Some(cluster) && !self.of.contains_key(&cluster));
             last = Some(cluster);
         }
         more
     }
 
     /// Notes pages for which space has been reserved.
-    pub(crate) fn add(&mut self, pages: impl Iterator<Item = FileBlock>) {
-        if self.ratio > 1 {
-            pages.for_each(|at| *self.pages.entry(at.get() / self.ratio).or_insert(0) += 1);
+    pub(crate) fn add(&mut self, pages: impl Iterator<Item = HolePage>) {
+        if self.ratio == 1 {
+            return;
+        }
+        for page in pages {
+            let new = Cluster { pages: 0, is_reserved: !page.has_cluster };
+            self.of.entry(page.at.get() / self.ratio).or_insert(new).pages += 1;
         }
     }
 
-    /// Takes off a page; returns how many blocks or clusters need no space any more: one or none.
-    pub(crate) fn remove(&mut self, at: FileBlock) -> u32 {
+    /// Takes off a page, which is `written` or gone; returns how many blocks or clusters need no
+    /// space any more: one or none.
+    pub(crate) fn remove(&mut self, at: FileBlock, written: bool) -> u32 {
         if self.ratio == 1 {
             return 1;
         }
-        let Entry::Occupied(mut entry) = self.pages.entry(at.get() / self.ratio) else { return 0 };
-        *entry.get_mut() -= 1;
-        if *entry.get() > 0 {
-            return 0;
+        let Entry::Occupied(mut entry) = self.of.entry(at.get() / self.ratio) else { return 0 };
+        let cluster = entry.get_mut();
+        cluster.pages -= 1;
+        let is_last = cluster.pages == 0;
+        let ends = cluster.is_reserved && (written || is_last);
+        cluster.is_reserved &= !ends;
+        if is_last {
+            entry.remove();
         }
-        entry.remove();
-        1
+        u32::from(ends)
     }
-}
 
-/// How many clusters of `ratio` blocks ascending blocks are in.
-pub(crate) fn clusters_of(ratio: u32, blocks: impl Iterator<Item = FileBlock>) -> u32 {
-    let mut last = None;
-    let is_first = |at: FileBlock| last.replace(at.get() / ratio) != Some(at.get() / ratio);
-    u32::try_from(blocks.map(is_first).filter(|&first| first).count()).unwrap_or(u32::MAX)
+    /// Whether there are pages in the clusters that blocks `first .. end` share with others.
+    pub(crate) fn are_beside(&self, first: FileBlock, end: FileBlock) -> bool {
+        let is_shared = |at: FileBlock| !at.get().is_multiple_of(self.ratio);
+        let has_pages = |at: FileBlock| self.of.contains_key(&(at.get() / self.ratio));
+        [first, end].into_iter().any(|at| is_shared(at) && has_pages(at))
+    }
 }
 
 /// Bytes of a cluster, which is a block where there are no larger ones.
@@ -72,27 +97,51 @@ pub(crate) fn cluster_bytes(layout: &Layout) -> u64 {
 mod tests {
     use super::*;
 
-    fn blocks(of: &[u32]) -> impl Iterator<Item = FileBlock> + Clone {
-        of.iter().map(|&at| FileBlock(at))
+    fn pages(at: &[u32], has_cluster: bool) -> impl Iterator<Item = HolePage> + Clone {
+        at.iter().map(move |&at| HolePage { at: FileBlock(at), has_cluster })
+    }
+
+    fn of_four() -> ReservedClusters {
+        ReservedClusters { ratio: 4, of: BTreeMap::new() }
     }
 
     #[test]
     fn a_cluster_counts_from_its_first_page_to_its_last() {
-        let mut clusters = ReservedClusters { ratio: 4, pages: BTreeMap::new() };
-        assert_eq!(clusters.more_for(blocks(&[1, 3, 4, 9]), 4), 3);
-        clusters.add(blocks(&[1, 3, 4, 9]));
-        assert_eq!(clusters.more_for(blocks(&[0, 11, 12]), 3), 1);
-        let removed = [3, 4, 1, 9].map(|at| clusters.remove(FileBlock(at)));
+        let mut clusters = of_four();
+        assert_eq!(clusters.more_for(pages(&[1, 3, 4, 9], false), 4), 3);
+        clusters.add(pages(&[1, 3, 4, 9], false));
+        assert_eq!(clusters.more_for(pages(&[0, 11, 12], false), 3), 1);
+        let removed = [3, 4, 1, 9].map(|at| clusters.remove(FileBlock(at), false));
         assert_eq!(removed, [0, 1, 1, 1]);
-        assert!(clusters.pages.is_empty());
-        assert_eq!(clusters_of(4, blocks(&[1, 3, 4, 9])), 3);
+        assert!(clusters.of.is_empty());
+    }
+
+    #[test]
+    fn a_cluster_that_the_file_has_counts_no_more() {
+        let mut clusters = of_four();
+        clusters.add(pages(&[1, 2, 3], false));
+        assert_eq!(clusters.remove(FileBlock(2), true), 1);
+        assert_eq!(clusters.more_for(pages(&[0], true), 1), 0);
+        clusters.add(pages(&[0, 5], true));
+        let removed = [1, 0, 3, 5].map(|at| clusters.remove(FileBlock(at), at == 1));
+        assert_eq!(removed, [0; 4]);
+        assert!(clusters.of.is_empty());
+    }
+
+    #[test]
+    fn pages_beside_a_range_are_those_of_its_first_and_last_cluster() {
+        let mut clusters = of_four();
+        clusters.add(pages(&[5], true));
+        let are_beside = |first, end| clusters.are_beside(FileBlock(first), FileBlock(end));
+        assert!(are_beside(6, 12) && are_beside(0, 5));
+        assert!(!are_beside(0, 4) && !are_beside(8, 12) && !are_beside(4, 8));
     }
 
     #[test]
     fn a_block_is_a_cluster_of_its_own() {
-        let mut clusters = ReservedClusters { ratio: 1, pages: BTreeMap::new() };
-        assert_eq!(clusters.more_for(blocks(&[1, 2]), 2), 2);
-        clusters.add(blocks(&[1, 2]));
-        assert_eq!((clusters.remove(FileBlock(1)), clusters.remove(FileBlock(2))), (1, 1));
+        let mut clusters = ReservedClusters { ratio: 1, of: BTreeMap::new() };
+        assert_eq!(clusters.more_for(pages(&[1, 2], false), 2), 2);
+        clusters.add(pages(&[1, 2], false));
+        assert_eq!(clusters.remove(FileBlock(1), true) + clusters.remove(FileBlock(2), false), 2);
     }
 }

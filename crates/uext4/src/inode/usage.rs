@@ -50,13 +50,20 @@ impl Inode {
     /// # Errors
     /// `QuotaExceeded`; those of [`Inode::load_usage`].
     pub(crate) fn hold_blocks(&self, blocks: u32) -> Result<Option<QuotaHold>> {
-        let Some(quota) = self.space().quota().filter(|_| self.is_charged) else {
+        // In the best case with clusters: the holder asks again once it knows their places.
+        self.hold_units(self.space().layout().bits_for(blocks))
+    }
+
+    /// Takes room for `units` blocks or clusters below the limits of the owners.
+    ///
+    /// # Errors
+    /// Those of [`Inode::hold_blocks`].
+    pub(crate) fn hold_units(&self, units: u32) -> Result<Option<QuotaHold>> {
+        let Some(quota) = self.space().quota().filter(|_| self.is_charged && units > 0) else {
             return Ok(None);
         };
         self.load_usage()?;
         let layout = self.space().layout();
-        // Clusters that they are in, wherever the first block is in its cluster.
-        let units = layout.bits_for(blocks.saturating_add(layout.cluster_blocks.saturating_sub(1)));
         let mut hold = QuotaHold::empty(quota, self.usage().0);
         hold.grow(Amount { space: u64::from(units) * cluster_bytes(layout), inodes: 0 })?;
         Ok(Some(hold))

@@ -135,7 +135,7 @@ impl Vfs {
             attr.size = target.len() as u64;
         }
         if attr.kind == FileKind::Regular {
-            let reserved = u64::from(inode.pages().reserved);
+            let reserved = u64::from(inode.pages().unmapped());
             attr.blocks_512 += reserved * (cluster_bytes(inode.space().layout()) / 512);
         }
         attr

@@ -12,8 +12,10 @@
 use super::DirectIo;
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::{State, lookup};
+use crate::file::clusters::OwnClusters;
 use crate::file::page_bytes::within;
 use crate::file::reserve::Need;
+use crate::file::write::front_half;
 use crate::file::writeback::Part;
 use crate::inode::{DirectIoState, ExclusiveGuard, Inode, InodeRef, WritebackState};
 use crate::sync::MutexGuard;
@@ -89,6 +91,7 @@ struct Plan<'a> {
     end: u64,
     /// What is reserved for it.
     need: Need,
+    clusters: OwnClusters,
 }
 
 impl Plan<'_> {
@@ -208,15 +211,11 @@ impl DirectIo {
             let releases = self.context.space.releases();
             match self.write_chunks(&[chunk], true) {
                 Ok(_) => return Ok(chunk.data.len()),
-                Err(error) if *error.kind() == ErrorKind::NoSpace => {
-                    if !self.syncs.make_room(&mut has_reclaimed, releases)? {
-                        let half = chunk.offset + chunk.data.len() as u64 / 2;
-                        let len =
-                            (half - half % self.context.block_size()).saturating_sub(chunk.offset);
-                        if len == 0 {
-                            return Err(error);
-                        }
-                        chunk.data = &chunk.data[..len as usize];
+                Err(error) if error.is_lack_of_room() => {
+                    let is_full = *error.kind() == ErrorKind::NoSpace;
+                    if !(is_full && self.syncs.make_room(&mut has_reclaimed, releases)?) {
+                        let front = front_half(chunk.offset, chunk.data, self.context.block_size());
+                        chunk.data = front.ok_or(error)?;
                     }
                 }
                 Err(error) => return Err(error),
@@ -273,6 +272,7 @@ impl DirectIo {
             unwritten: 0,
             end: chunks.iter().map(Chunk::end).max().unwrap_or(0),
             need: Need::default(),
+            clusters: OwnClusters::default(),
         };
         for chunk in chunks {
             let before = (plan.holes, plan.unwritten);
@@ -285,8 +285,7 @@ impl DirectIo {
             };
             counter.add(1);
         }
-        let blocks = plan.pages.iter().map(|(at, _)| *at);
-        plan.need = Need::of_blocks(inode.space(), blocks, plan.holes, plan.unwritten);
+        (plan.need.pages, plan.need.conversions) = (plan.holes, plan.unwritten);
         Ok(plan)
     }
 
@@ -307,6 +306,9 @@ impl DirectIo {
                 for block in at.get()..end.get() {
                     let at = FileBlock(block);
                     plan.pages.push((at, self.context.new_page(at, chunk.offset, chunk.data)));
+                }
+                if mapping.state == State::Hole {
+                    plan.need.units += plan.clusters.missing(plan.inode, at, end)?;
                 }
                 let into = if mapping.state == State::Hole {
                     &mut plan.holes

@@ -133,14 +133,15 @@ impl Writeback {
     ) -> Result<()> {
         for (items, nodes) in items.chunk_by_mut(|a, b| a.part == b.part).zip(&mut nodes) {
             let inode = parts[items[0].part].inode;
+            let keeps_count = inode.is_charged() || self.space.layout().has_clusters();
             for pending in items.iter_mut().filter_map(|item| item.pending.as_mut()) {
-                let is_charged = inode.is_charged() && pending.blocks.are_new();
-                if is_charged {
-                    inode.pages().mapping = pending.new_units();
+                let is_counted = keeps_count && pending.blocks.are_new();
+                if is_counted {
+                    inode.pages().begin_mapping(pending.new_units());
                 }
                 self.map_one(handle, inode, pending, nodes, false)?;
-                if is_charged {
-                    inode.pages().mapping = 0;
+                if is_counted {
+                    inode.pages().end_mapping();
                 }
             }
             let reached = items.last().map_or(0, |item| item.size);

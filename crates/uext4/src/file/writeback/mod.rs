@@ -153,7 +153,7 @@ impl Writeback {
             for (at, _) in &part.pages {
                 let (was_reserved, converted) = pages.map.end_writeback(*at, done);
                 if was_reserved {
-                    ended.units += pages.clusters.remove(*at);
+                    ended.units += pages.clusters.remove(*at, true);
                     ended.pages += 1;
                 }
                 ended.conversions += u32::from(converted);

@@ -174,6 +174,23 @@ impl Orphans {
         Ok(Some(inode))
     }
 
+    /// The orphans of the list that a crash left, and that nothing has cleaned up yet.
+    ///
+    /// # Errors
+    /// A device failure.
+    pub(crate) fn waiting(&self, table: &Arc<InodeTable>) -> Result<FxHashSet<Ino>> {
+        let (mut next, len) = {
+            let state = self.state.lock();
+            (state.rest, state.rest_len)
+        };
+        let mut waiting = FxHashSet::default();
+        for _ in 0..len {
+            waiting.insert(next);
+            next = Ino(table.get_orphan(next)?.attributes().dtime);
+        }
+        Ok(waiting)
+    }
+
     /// Cuts off the rest of the list on the device, behind `list`.
     fn end_list(&self, space: &Space) -> Result<()> {
         space.journal().run(space.credits().orphan, |handle| {

@@ -107,8 +107,9 @@ impl Repetition<'_> {
         if !inode.has_extent_tree() {
             return Err(not_repeatable(change.ino, "which has no extent tree"));
         }
-        if change.end <= change.first || change.new.is_some_and(|new| new.len == 0) {
-            return Err(corrupt(change.ino, "maps no block"));
+        let len = change.end.get().saturating_sub(change.first.get());
+        if len == 0 || change.new.is_some_and(|new| new.len != len) {
+            return Err(corrupt(change.ino, "maps no block, or blocks that no file can have"));
         }
         self.unmap(&inode, change.first, change.end)
     }

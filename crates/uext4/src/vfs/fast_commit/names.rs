@@ -25,6 +25,8 @@ impl Repetition<'_> {
                 self.add_name(parent, name, ino)?;
             }
         }
+        let orphans = &self.vfs.files.context.orphans;
+        let waiting = orphans.waiting(&self.vfs.files.context.table)?;
         for (&ino, inode) in outcome.inodes.iter().filter(|(_, inode)| inode.is_named) {
             let is_directory = inode.kind == Some(FileKind::Directory);
             if inode.lives() && !is_directory {
@@ -34,6 +36,9 @@ impl Repetition<'_> {
                     file.update(handle, |attributes| attributes.links = inode.links)
                 })?;
             } else if !inode.lives() && inode.before.is_some() {
+                if waiting.contains(&ino) {
+                    return Err(not_repeatable(ino, "which was an orphan before"));
+                }
                 self.delete(ino)?;
             }
         }

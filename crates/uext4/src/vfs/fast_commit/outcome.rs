@@ -38,8 +38,11 @@ pub(super) struct InodeOutcome<'r> {
     /// Its kind, from the record or from before.
     pub(super) kind: Option<FileKind>,
     generation: Option<u32>,
-    /// Of the first file that has the number. Ranges may come before the record that tells it.
-    first_generation: Option<u32>,
+    /// Of the file that has the number at this record. `None`: its record is still to come, as after
+    /// the deletion of an earlier file. Ranges come before the record of their inode.
+    present: Option<u32>,
+    /// Ranges of a file whose record is still to come, as places among all ranges.
+    waiting: Vec<usize>,
     /// Links at the end. Of a directory: 0 if it is removed.
     pub(super) links: u32,
     /// Records name it.
@@ -94,7 +97,7 @@ impl<'r> Outcome<'r> {
                         before,
                         kind: before.map(|before| before.kind),
                         generation: before.map(|before| before.generation),
-                        first_generation: before.map(|before| before.generation),
+                        present: before.map(|before| before.generation),
                         links: before.map_or(0, |before| before.links),
                         ..InodeOutcome::default()
                     })
@@ -104,14 +107,19 @@ impl<'r> Outcome<'r> {
                 Record::AddRange { extent, .. } => {
                     let (first, end) = (extent.first, extent.end());
                     let change = RangeChange { ino, first, end, new: Some(*extent) };
-                    ranges.push((change, inode.generation));
+                    inode.take_range(change, &mut ranges);
                 }
                 Record::DelRange { first, len, .. } => {
                     let end = FileBlock(first.get().saturating_add(*len));
                     let change = RangeChange { ino, first: *first, end, new: None };
-                    ranges.push((change, inode.generation));
+                    inode.take_range(change, &mut ranges);
                 }
-                Record::Inode { bytes, .. } => inode.take_record(bytes),
+                Record::Inode { bytes, .. } => {
+                    inode.take_record(bytes);
+                    for n in inode.waiting.drain(..) {
+                        ranges[n].1 = inode.generation;
+                    }
+                }
                 Record::Name { change, parent, name, .. } => {
                     let last = outcome.names.get(&(*parent, &name[..])).copied().flatten();
                     let named = inode.take_name(*change, ino, last);
@@ -124,8 +132,8 @@ impl<'r> Outcome<'r> {
         let mut last = LastRanges::default();
         for (change, generation) in ranges {
             let Some(inode) = outcome.inodes.get(&change.ino) else { continue };
-            let generation = generation.or(inode.first_generation);
-            if inode.lives() && inode.generation == generation {
+            // One that waits for a record that never came is of the last file.
+            if inode.lives() && generation.is_none_or(|of| inode.generation == Some(of)) {
                 last.take(change);
             }
         }
@@ -142,11 +150,18 @@ impl<'r> Outcome<'r> {
 }
 
 impl<'r> InodeOutcome<'r> {
+    fn take_range(&mut self, change: RangeChange, ranges: &mut Vec<(RangeChange, Option<u32>)>) {
+        if self.present.is_none() {
+            self.waiting.push(ranges.len());
+        }
+        ranges.push((change, self.present));
+    }
+
     fn take_record(&mut self, bytes: &'r [u8]) {
         let Ok(raw) = RawInode::read(bytes) else { return };
         let is_other = self.generation != Some(raw.i_generation.get());
         self.generation = Some(raw.i_generation.get());
-        self.first_generation = self.first_generation.or(self.generation);
+        self.present = self.generation;
         self.bytes = Some(bytes);
         self.kind = raw.kind();
         let links = u32::from(raw.i_links_count.get());
@@ -178,6 +193,9 @@ impl<'r> InodeOutcome<'r> {
             }
             NameChange::Unlink => {
                 self.links = if is_directory { 0 } else { self.links.saturating_sub(1) };
+                if self.links == 0 {
+                    self.present = None;
+                }
                 // Another file may have got the name before this one lost it.
                 last.is_none_or(|last| last == ino).then_some(None)
             }
@@ -259,6 +277,16 @@ mod tests {
         let again = [name(Unlink, 20, "a"), inode(20, 10, 1), name(Create, 20, "a")];
         let records = [&nameless[..], &again[..]].concat();
         assert!(outcome(&records).ranges.is_empty(), "a later file has the number");
+    }
+
+    #[test]
+    fn ranges_after_a_deletion_are_of_the_next_file() {
+        use NameChange::{Link, Unlink};
+        let records = [name(Unlink, 12, "a"), name(Link, 12, "b"), range(12, 300), inode(12, 2, 1)];
+        assert_eq!(outcome(&records).ranges.len(), 1);
+        // A file that loses its only name and gets another is the same.
+        let records = [name(Unlink, 12, "a"), name(Link, 12, "b"), range(12, 300), inode(12, 1, 1)];
+        assert_eq!(outcome(&records).ranges.len(), 1);
     }
 
     #[test]

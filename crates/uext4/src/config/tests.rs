@@ -134,7 +134,7 @@ fn defaults_are_those_that_the_table_shows() {
             };
             options.dax_given = false;
             // The table says in words what no option names.
-            options.mmp_node = None;
+            (options.mmp_node, options.journal_path) = (None, None);
             assert_eq!(options, MountOptions::default(), "{word}");
         }
         for word in values.iter().filter(|word| row.forms().contains(&word.to_string())) {

@@ -296,8 +296,8 @@ impl PageWriter {
     }
 }
 
-/// The front half of `buf`, which is for byte `offset`, up to the begin of a block. `None` if that is
-/// nothing.
+/// The front half of `buf`, which is for byte `offset`, up to the begin of a block. `None` if that
+/// is nothing.
 pub(super) fn front_half(offset: u64, buf: &[u8], block_size: u64) -> Option<&[u8]> {
     let half = offset + buf.len() as u64 / 2;
     let len = (half - half % block_size).saturating_sub(offset);

@@ -38,8 +38,8 @@ pub(super) struct InodeOutcome<'r> {
     /// Its kind, from the record or from before.
     pub(super) kind: Option<FileKind>,
     generation: Option<u32>,
-    /// Of the file that has the number at this record. `None`: its record is still to come, as after
-    /// the deletion of an earlier file. Ranges come before the record of their inode.
+    /// Of the file that has the number at this record. `None`: its record is still to come, as
+    /// after the deletion of an earlier file. Ranges come before the record of their inode.
     present: Option<u32>,
     /// Ranges of a file whose record is still to come, as places among all ranges.
     waiting: Vec<usize>,

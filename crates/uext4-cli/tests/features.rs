@@ -86,7 +86,12 @@ fn filled(scratch: &Scratch, options: &[&str]) -> Option<std::path::PathBuf> {
     }
     fill(&tree);
     let by_tree = [options, &["-d", tree.to_str().unwrap()]].concat();
-    scratch.image("image", 64, &by_tree)
+    let image = scratch.image("image", 64, &by_tree)?;
+    // mke2fs does not count usage of what it fills in, and one run of e2fsck may leave a part.
+    for _ in 0..if options.iter().any(|word| word.contains("quota")) { 2 } else { 0 } {
+        system("e2fsck").args(["-fy"]).arg(&image).output().unwrap();
+    }
+    Some(image)
 }
 
 /// The runs of the histogram have as many blocks as the descriptors call free. (e2freefrag 1.47
@@ -146,7 +151,8 @@ fn what_is_written_is_what_the_kernel_reads() {
         common::assert_clean(&image);
         run_ok([word("fsck"), image.clone().into()]);
         let dir = scratch.path("kernel");
-        let Some(_kernel) = Kernel::mount(&image, &dir) else { skip!("no kernel mount") };
+        // A kernel need not have every feature.
+        let Some(_kernel) = Kernel::mount(&image, &dir) else { continue };
         for n in 0..FILES {
             let path = format!("d{}/f{n}", n % 7);
             assert!(fs::read(dir.join("own").join(&path)).unwrap() == content(n), "{path}");

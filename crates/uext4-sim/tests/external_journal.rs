@@ -1,11 +1,13 @@
 //! A journal on a device of its own, through the library.
 //!
 //! Fault model: the wrong journal; a device of the two that fails at a write or a flush, once or
-//! from then on, at any moment of a load; a volume that is opened read-only while its log is dirty.
+//! from then on, at any moment of a load; a volume that is opened read-only while its log is dirty;
+//! a log whose cache is volatile, or holds what was there before another host wrote.
 //! Checked: what was synced is there after the next opening; somebody is told of a failure; a
 //! refusal changes neither device. Losses of power are the crash kit's (`--format external`).
 
-use std::sync::Arc;
+use std::io;
+use std::sync::{Arc, Mutex};
 use uext4::{ErrorKind, InodeRef, MountOptions, NewInode, Owner, Volume};
 use uext4_device::{
     Device, Fault, FaultDevice, FaultPlan, MemoryDevice, Operation, SharedDevice, Times,
@@ -21,9 +23,13 @@ struct Pair {
 
 impl Pair {
     fn new() -> Pair {
+        Pair::made(&Options::default())
+    }
+
+    fn made(options: &Options) -> Pair {
         let (data, log) = (MemoryDevice::new(16 << 20), journal());
         let journal = JournalDevice::read(&log, 0).unwrap();
-        format_with_journal(&data, &Options::default(), Some(&journal)).unwrap();
+        format_with_journal(&data, options, Some(&journal)).unwrap();
         Pair { data: Arc::new(data), log: Arc::new(log) }
     }
 
@@ -159,11 +165,15 @@ fn wrong_journals_are_refused() {
     assert!(line.contains("has its journal inside"), "{line}");
 }
 
-/// The checker names both faults of a journal device.
+/// The checker names the faults of a journal device.
 #[test]
 fn the_checker_looks_at_the_journal_device() {
     let pair = Pair::new();
     assert_eq!(pair.findings(), [""; 0]);
+    // Of nobody, and of another.
+    pair.log.write_at(2048 + 0x40, &[0; 4]).unwrap();
+    assert!(pair.findings()[0].ends_with("[journal.device_user]"), "{:?}", pair.findings());
+    pair.log.write_at(2048 + 0x40, &[0, 0, 0, 1]).unwrap();
     pair.log.write_at(2048 + 0x100, &[7; 16]).unwrap();
     assert!(pair.findings()[0].ends_with("[journal.device_user]"), "{:?}", pair.findings());
     pair.log.write_at(1024 + 0x68, &[7; 16]).unwrap();
@@ -178,6 +188,7 @@ fn a_device_that_fails_loses_nothing_that_was_synced() {
     for (of_log, operation, times) in [
         (true, Operation::Write, Times::Once),
         (true, Operation::Write, Times::Onwards),
+        (true, Operation::Flush, Times::Once),
         (true, Operation::Flush, Times::Onwards),
         (false, Operation::Write, Times::Onwards),
         (false, Operation::Flush, Times::Onwards),
@@ -218,4 +229,136 @@ fn a_device_that_fails_loses_nothing_that_was_synced() {
         }
     }
     assert!(struck > 60, "only {struck} faults struck");
+}
+
+/// A log with a cache of its own.
+#[derive(Debug)]
+struct Cached {
+    log: Arc<MemoryDevice>,
+    /// What the medium has.
+    medium: Mutex<MemoryDevice>,
+    /// What reads see until the cache is dropped.
+    stale: Mutex<Option<MemoryDevice>>,
+}
+
+impl Cached {
+    fn new(log: &Arc<MemoryDevice>, medium: MemoryDevice, stale: Option<MemoryDevice>) -> Self {
+        Cached { log: Arc::clone(log), medium: Mutex::new(medium), stale: Mutex::new(stale) }
+    }
+
+    fn medium(&self) -> Arc<MemoryDevice> {
+        Arc::new(self.medium.lock().unwrap().snapshot())
+    }
+}
+
+impl Device for Cached {
+    fn len(&self) -> u64 {
+        self.log.len()
+    }
+
+    fn read_only(&self) -> bool {
+        false
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let stale = self.stale.lock().unwrap();
+        stale.as_ref().unwrap_or(&self.log).read_at(offset, buf)
+    }
+
+    fn drop_cached(&self) {
+        *self.stale.lock().unwrap() = None;
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+        self.log.write_at(offset, buf)
+    }
+
+    fn write_fua(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+        self.log.write_at(offset, buf)?;
+        self.medium.lock().unwrap().write_at(offset, buf)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        *self.medium.lock().unwrap() = self.log.snapshot();
+        Ok(())
+    }
+
+    fn punch(&self, offset: u64, len: u64) -> io::Result<bool> {
+        self.log.punch(offset, len)
+    }
+}
+
+/// The log of a killed process is in a cache alone, and power fails at the nth write of its replay.
+#[test]
+fn a_replay_that_is_cut_short_can_be_repeated() {
+    let base = Pair::new();
+    let old = base.log.snapshot();
+    let volume = base.open(MountOptions::default()).unwrap();
+    put(&volume, "a", &content(0)).unwrap();
+    volume.abandon();
+    for nth in 1..4 {
+        let pair = base.copy();
+        let faulty = Arc::new(FaultDevice::new(pair.data.clone()));
+        let (operation, times, fault) = (Operation::Write, Times::Onwards, Fault::Io);
+        faulty.arm(FaultPlan { operation, nth, times, fault });
+        let log = Arc::new(Cached::new(&pair.log, old.snapshot(), None));
+        Volume::open_with_journal(faulty, log.clone(), MountOptions::default()).unwrap_err();
+        let left = Pair { data: pair.data, log: log.medium() };
+        let volume = left.open(MountOptions::default()).unwrap();
+        assert_eq!(get(&volume, "a").unwrap(), content(0), "write {nth}");
+        volume.close().unwrap();
+        assert_eq!(left.findings(), [""; 0], "write {nth}");
+    }
+}
+
+/// With barrier=0 too: what a clean close leaves on the medium is an empty log.
+#[test]
+fn a_clean_close_empties_the_log_durably() {
+    let pair = Pair::new();
+    let log = Arc::new(Cached::new(&pair.log, pair.log.snapshot(), None));
+    let options = MountOptions { barrier: false, ..MountOptions::default() };
+    let volume = Volume::open_with_journal(pair.data.clone(), log.clone(), options).unwrap();
+    put(&volume, "a", &content(0)).unwrap();
+    // The log as it is now reaches the medium, the rest does only if it is flushed.
+    log.flush().unwrap();
+    volume.close().unwrap();
+    let left = Pair { data: pair.data, log: log.medium() };
+    assert_eq!(left.findings(), [""; 0]);
+    let superblock = |log: &MemoryDevice| bytes(log)[2048..3072].to_vec();
+    assert!(superblock(&left.log) == superblock(&pair.log), "the log is not empty on the medium");
+}
+
+/// With mmp: another host has written the log, and this one has read it before that.
+#[cfg(not(any(feature = "shuttle", feature = "simulate")))]
+#[test]
+fn a_claim_drops_what_was_read_of_the_log_before() {
+    let features = "mmp".to_owned();
+    let pair = Pair::made(&Options { features, ..Options::default() });
+    let old = pair.log.snapshot();
+    let options = || {
+        let mmp_second = std::time::Duration::from_millis(20);
+        MountOptions { mmp_second, ..MountOptions::default() }
+    };
+    let volume = pair.open(options()).unwrap();
+    put(&volume, "a", &content(0)).unwrap();
+    volume.abandon();
+    let data: SharedDevice = pair.data.clone();
+    uext4::clear_mmp(&data).unwrap();
+    let log = Arc::new(Cached::new(&pair.log, pair.log.snapshot(), Some(old)));
+    let volume = Volume::open_with_journal(data, log, options()).unwrap();
+    assert_eq!(get(&volume, "a").unwrap(), content(0));
+    volume.close().unwrap();
+}
+
+/// Without a replay a read-only volume needs nothing of its journal.
+#[test]
+fn a_damaged_journal_is_left_alone() {
+    let pair = Pair::new();
+    let volume = pair.open(MountOptions::default()).unwrap();
+    put(&volume, "a", &content(0)).unwrap();
+    volume.abandon();
+    pair.log.write_at(1024, &[0; 2048]).unwrap();
+    let options = MountOptions { read_only: true, no_recovery: true, ..MountOptions::default() };
+    pair.open(options.clone()).unwrap().close().unwrap();
+    pair.open(MountOptions { no_recovery: false, ..options }).unwrap_err();
 }

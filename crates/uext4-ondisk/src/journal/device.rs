@@ -7,10 +7,15 @@
 //! Invariants: a [`JournalDeviceLayout`] is inside its device.
 //! Kernel counterpart: `ext4_get_dev_journal` in `fs/ext4/super.c`.
 
-use super::superblock::{MAX_JOURNAL_BLOCKS, RawJournalSuperblock};
+use super::superblock::RawJournalSuperblock;
 use crate::error::{CorruptKind, FormatError};
 use crate::features::{Features, Incompat, uuid_text};
 use crate::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
+
+/// Most blocks of a journal device. The format has 32 bits for them, and sets no lower limit as it
+/// does for a journal inside. With two bits to spare no sum of positions or of transaction ids
+/// overflows.
+pub const MAX_DEVICE_BLOCKS: u32 = 1 << 30;
 
 /// Why a device is not the journal that was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -30,6 +35,12 @@ pub enum JournalDeviceError {
         found: u64,
         /// What it has to be.
         want: u64,
+    },
+    /// There are more blocks than are used.
+    #[error("is a journal of {blocks} blocks, at most {MAX_DEVICE_BLOCKS} are supported")]
+    TooLarge {
+        /// Blocks that it has.
+        blocks: u64,
     },
     /// The journal superblock is damaged.
     #[error(transparent)]
@@ -103,8 +114,9 @@ impl JournalDeviceLayout {
             let (field, want) = ("s_blocks_count", u64::from(superblock).saturating_add(1));
             return Err(JournalDeviceError::Field { field, found: blocks, want });
         }
-        // What is beyond the largest journal is not used.
-        let blocks = u32::try_from(blocks).unwrap_or(MAX_JOURNAL_BLOCKS).min(MAX_JOURNAL_BLOCKS);
+        let Some(blocks) = u32::try_from(blocks).ok().filter(|&n| n <= MAX_DEVICE_BLOCKS) else {
+            return Err(JournalDeviceError::TooLarge { blocks });
+        };
         Ok(Self { block_size, blocks, superblock, uuid: sb.s_uuid })
     }
 
@@ -203,6 +215,16 @@ mod tests {
         let other = "is the journal 07070707-0707-0707-0707-070707070707, \
                      not 08080808-0808-0808-0808-080808080808";
         assert_eq!(check(&journal, &file_system).as_deref(), Some(other));
+    }
+
+    #[test]
+    fn a_device_may_be_larger_than_a_journal_inside() {
+        let mut sb = superblock();
+        for (blocks, fits) in [(10_240_001, true), (1 << 30, true), ((1 << 30) + 1, false)] {
+            sb.set_blocks_count(blocks);
+            let layout = JournalDeviceLayout::of(&sb, u64::MAX);
+            assert_eq!(layout.ok().map(|layout| layout.blocks.into()), fits.then_some(blocks));
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub use block::{
     BlockType, CommitBlock, DescriptorWriter, RawBlockTag, RawBlockTag3, RawCommitHeader,
     RawJournalHeader, RawRevokeHeader, RevokeWriter, Tag,
 };
-pub use device::{JournalDeviceError, JournalDeviceLayout, is_journal_device};
+pub use device::{JournalDeviceError, JournalDeviceLayout, MAX_DEVICE_BLOCKS, is_journal_device};
 pub use replay::{ReplayBlock, ReplayError, ReplayLimits, ReplayPlan};
 pub use superblock::{
     JournalChecksum, JournalError, JournalFormat, JournalIncompat, JournalLayout,

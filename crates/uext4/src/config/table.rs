@@ -51,9 +51,9 @@ pub const OPTIONS: &[Row<MountOptions>] = &[
         default: "none",
         help: "the device that has the journal, if that is not the file system's",
         more: "A file, a block device or a partition of a file, which must be the journal of this \
-               file system and of no other. `journal_dev=` is a number of a block device, as the \
-               kernel takes it. Without the option such a file system is read-only \
-               (docs/journal.md)",
+               file system and of no other; not a partition of the file that has the file system. \
+               `journal_dev=` is a number of a block device, as the kernel takes it. Without the \
+               option such a file system is read-only (docs/journal.md)",
     },
     Row {
         options: &[text(&["commit"], "SECONDS", commit)],

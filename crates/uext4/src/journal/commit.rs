@@ -352,13 +352,22 @@ impl Journal {
         if Fault::SkippedBarrier.is_injected() && !self.config.journal_async_commit {
             return Ok(());
         }
-        if self.config.barrier {
-            self.map.flush_apart()?;
-        }
+        self.flush_log_device()?;
         if self.map.is_apart() && Fault::SkippedDataFlush.is_injected() {
             return Ok(());
         }
         self.flush.cover(self.flush.epoch())
+    }
+
+    /// Flushes the log's device, if that is not the file system's.
+    fn flush_log_device(&self) -> Result<()> {
+        if !self.map.is_apart() || !self.config.barrier {
+            return Ok(());
+        }
+        let begun = Instant::now();
+        let flushed = self.map.flush();
+        self.stats.flush.add_since(begun);
+        flushed.inspect_err(|error| self.flush.latch(error))
     }
 
     /// Publishes that the transaction is durable.

@@ -3,9 +3,9 @@
 //! What: a flush covers every write that completed before it *started*. A caller whose writes
 //! completed before the running flush started waits for that flush. The other callers need the next
 //! one, which one of them performs.
-//! Invariants: a failed flush is latched, and nothing is durable after it. With `barrier=0` no
-//! flush is sent and every write counts as covered. A caller is woken by the end of the flush that
-//! it needs, or to perform it.
+//! Invariants: a failed flush is latched, and nothing is durable after it; so is one of the log, if
+//! that is on another device. With `barrier=0` no flush is sent and every write counts as covered.
+//! A caller is woken by the end of the flush that it needs, or to perform it.
 //! Locking: `state` is a leaf, held for a few instructions.
 
 use super::stats::JournalStats;
@@ -128,6 +128,13 @@ impl FlushGate {
         }
         self.ended_of(number).notify_all();
         result
+    }
+
+    /// Notes that the flush of another device has failed, whose writes belong with those of this.
+    pub(super) fn latch(&self, error: &Error) {
+        self.state.lock().failed.get_or_insert_with(|| error.clone());
+        // None of the callers that wait now performs the next flush.
+        self.ended.iter().for_each(Condvar::notify_all);
     }
 
     /// Whether a flush has failed. The contents of the medium are unknown then.

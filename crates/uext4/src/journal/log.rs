@@ -54,7 +54,12 @@ impl LogMap {
         if !self.is_apart {
             return Ok(());
         }
-        self.device.flush().map_err(|e| Error::io("flushing the journal device", e))
+        self.flush()
+    }
+
+    /// Makes what was written to the log durable, and all else on its device.
+    pub(super) fn flush(&self) -> Result<()> {
+        self.device.flush().map_err(|e| Error::io("flushing the journal's device", e))
     }
 
     /// Reads the block of the journal superblock.

@@ -1,10 +1,10 @@
 //! Opening a journal: replay after a crash, then the start of a new log.
 //!
-//! Invariants: replayed images are flushed before the log is declared empty. Transaction ids
-//! continue across mounts and never reset. Features of the journal change only while the log is
-//! empty. If the log is not empty but the file system's superblock does not say `needs_recovery`,
-//! the log is not replayed; it is wiped before that flag is set, or a later crash would replay its
-//! old blocks over newer ones.
+//! Invariants: the log is flushed before the first image of it is replayed, and replayed images are
+//! flushed before the log is declared empty. Transaction ids continue across mounts and never
+//! reset. Features of the journal change only while the log is empty. If the log is not empty but
+//! the file system's superblock does not say `needs_recovery`, the log is not replayed; it is wiped
+//! before that flag is set, or a later crash would replay its old blocks over newer ones.
 //! Kernel counterpart: `fs/jbd2/recovery.c`, `fs/jbd2/journal.c`.
 
 use super::batching::CommitBatching;
@@ -141,6 +141,10 @@ pub fn recover(
         );
         return Err(Error::new(ErrorKind::NeedsRecovery, context));
     }
+    // A process that was killed may have left the log in volatile memory alone. A loss of power in
+    // the middle of the replay would then lose what says how it goes on.
+    stage("replay: log");
+    map.flush()?;
     stage("replay: write");
     for (block, image) in &plan.writes {
         map.read(image.log_block, &mut bytes)?;
@@ -430,11 +434,18 @@ impl Journal {
             return self.flush.cover(self.flush.epoch());
         }
         self.checkpoint_all()?;
+        // What follows a close flushes the file system's device, with barrier=0 too. A log on
+        // another is then empty for certain, but not before all that was in it is in place.
+        let is_apart = self.map.is_apart();
+        if is_apart && !self.config.barrier {
+            let flushed = self.cache.device().flush();
+            flushed.map_err(|e| Error::io("flushing the device", e))?;
+        }
         let next = self.state.lock().durable.next();
         let mut superblock = self.superblock.lock();
         superblock.s_start.set(0);
         superblock.s_sequence.set(next.get());
-        self.map.write_superblock(&mut superblock, self.config.barrier)
+        self.map.write_superblock(&mut superblock, self.config.barrier || is_apart)
     }
 
     /// Records the abort in the journal superblock: best effort, because the device may be the

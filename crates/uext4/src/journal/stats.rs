@@ -76,7 +76,7 @@ pub struct JournalStats {
     pub commit: Histogram,
     /// Time that a commit waited for more syncs.
     pub batch_wait: Histogram,
-    /// Time of a flush of the device.
+    /// Time of a flush of the device, or of the journal's own.
     pub flush: Histogram,
     /// Time that a sync waited for its transaction.
     pub sync_wait: Histogram,

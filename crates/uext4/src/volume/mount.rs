@@ -98,7 +98,7 @@ fn open_device(
     options: &MountOptions,
     purpose: Purpose,
 ) -> Result<Opened> {
-    let first = examine(&device, journal.clone())?;
+    let first = examine(&device, journal, options)?;
     // A copy in memory is nobody else's.
     let is_shared = first.layout.has_mmp() && purpose == Purpose::Use;
     if first.is_read_only(&device, options) || !is_shared {
@@ -109,10 +109,14 @@ fn open_device(
         let why = "mount option 'dax=always': a file system with mmp has no DAX mode";
         return Err(Error::new(ErrorKind::InvalidArgument, why));
     }
-    let Examined { raw, layout, .. } = first;
+    let Examined { raw, layout, journal, .. } = first;
     let claim = Claim::take(&device, &raw, &layout, options)?;
-    // Another host may have changed it before it let go.
-    let examined = examine(&device, journal.map(|journal| claim.guard(journal)))?;
+    // Another host may have changed both devices before it let go. Nothing of the journal counts
+    // that was read before, by this process or another of this host.
+    if let Some(journal) = &journal {
+        journal.drop_cached();
+    }
+    let examined = examine(&device, journal.map(|journal| claim.guard(journal)), options)?;
     let is_same = examined.layout.has_mmp() && examined.raw.s_mmp_block == raw.s_mmp_block;
     if !is_same {
         let why = "the superblock changed while the file system was claimed";
@@ -126,33 +130,34 @@ struct Examined {
     raw: RawSuperblock,
     reason: Option<String>,
     layout: Layout,
-    /// The journal, if it is on a device of its own that is at hand.
-    log: Option<LogLocation>,
+    /// The journal's device, if that is another and at hand. Nothing has been read of it.
+    journal: Option<SharedDevice>,
 }
 
 impl Examined {
     fn is_read_only(&self, device: &SharedDevice, options: &MountOptions) -> bool {
-        let log = self.log.as_ref().and_then(|log| log.device.as_ref());
-        options.read_only
-            || self.reason.is_some()
-            || device.read_only()
-            || log.is_some_and(|log| log.read_only())
+        options.read_only || self.reason.is_some() || device.read_only()
     }
 }
 
-fn examine(device: &SharedDevice, journal: Option<SharedDevice>) -> Result<Examined> {
+fn examine(
+    device: &SharedDevice,
+    journal: Option<SharedDevice>,
+    options: &MountOptions,
+) -> Result<Examined> {
     let raw = superblock::read(&**device)?;
-    let reason = reason_to_read_only(&raw, journal.is_some())?;
+    let mut reason = reason_to_read_only(&raw, journal.is_some())?;
     let layout = Layout::new(&raw, Some(device.len()))?;
-    let log = match journal {
-        Some(_) if external_journal(&raw).is_none() => {
+    if let Some(journal) = &journal {
+        if external_journal(&raw).is_none() {
             let why = "a journal device was named, but the file system has its journal inside";
             return Err(Error::new(ErrorKind::InvalidArgument, why));
         }
-        Some(journal) => Some(LogLocation::on(&journal, &raw)?),
-        None => None,
-    };
-    Ok(Examined { raw, reason, layout, log })
+        if journal.read_only() && !device.read_only() && !options.read_only {
+            reason.get_or_insert_with(|| "its journal device is read-only".to_owned());
+        }
+    }
+    Ok(Examined { raw, reason, layout, journal })
 }
 
 /// Replays the journal of a device that is ours, or that is only read.
@@ -163,8 +168,12 @@ fn replay(
     options: &MountOptions,
 ) -> Result<Opened> {
     let read_only = examined.is_read_only(&device, options);
-    let Examined { raw, reason, layout, log } = examined;
+    let Examined { raw, reason: first_reason, layout, journal } = examined;
     let needs_recovery = layout.features.incompat.contains(Incompat::RECOVER);
+    // With norecovery a damaged journal, or another one, is no obstacle.
+    let is_left = read_only && options.no_recovery;
+    let log = journal.filter(|_| !is_left).map(|journal| LogLocation::on(&journal, &raw));
+    let log = log.transpose()?;
     let has_journal = layout.features.compat.contains(Compat::HAS_JOURNAL);
     // Without a log to replay a journal on another device is not needed to read.
     let is_elsewhere = external_journal(&raw).is_some() && log.is_none() && !needs_recovery;
@@ -176,7 +185,7 @@ fn replay(
             ));
         }
         let layout = Arc::new(layout);
-        let (superblock, recovered) = (raw, None);
+        let (superblock, recovered, reason) = (raw, None, first_reason);
         return Ok(Opened { device, claim, superblock, layout, recovered, reason, read_only });
     }
     let has_log = log.is_some();
@@ -208,7 +217,7 @@ fn replay(
         let kind = CorruptKind::Rule { what: "superblock", why };
         return Err(kind.at(Place::Superblock).into());
     }
-    let reason = reason_to_read_only(&replayed, has_log)?;
+    let reason = reason_to_read_only(&replayed, has_log)?.or(first_reason);
     let read_only = read_only || reason.is_some();
     let (raw, layout, recovered) = (replayed, Arc::new(replayed_layout), Some(recovered));
     Ok(Opened { device, claim, superblock: raw, layout, recovered, reason, read_only })

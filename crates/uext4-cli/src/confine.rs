@@ -44,12 +44,13 @@ pub(crate) struct Confinement {
 }
 
 impl Confinement {
-    /// Rules for the mount of `image`, which is opened again by way of /proc.
+    /// Rules for the mount of `image`, and of its journal if that is elsewhere. Both are opened
+    /// again by way of /proc.
     ///
     /// # Errors
     /// No descriptor or no memory is left: rules made of what could be opened would be too narrow.
-    pub(crate) fn new(image: &Path) -> io::Result<Self> {
-        match rules(image) {
+    pub(crate) fn new(image: &Path, journal: Option<&Path>) -> io::Result<Self> {
+        match rules(image, journal) {
             Ok(rules) => Ok(Self { rules: Some(rules) }),
             Err(error) => match shortage(error.as_ref()) {
                 Some(shortage) => Err(shortage),
@@ -123,7 +124,7 @@ fn restrict(rules: io::Result<RulesetCreated>) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn rules(image: &Path) -> Result<RulesetCreated, Box<dyn Error>> {
+fn rules(image: &Path, journal: Option<&Path>) -> Result<RulesetCreated, Box<dyn Error>> {
     let read: BitFlags<AccessFs> = AccessFs::ReadFile.into();
     let own = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
     let places = [
@@ -143,7 +144,8 @@ fn rules(image: &Path) -> Result<RulesetCreated, Box<dyn Error>> {
         .handle_access(AccessNet::from_all(VERSION))?
         .scope(Scope::from_all(VERSION))?
         .create()?;
-    for (path, rights) in places {
+    let journal = journal.map(|journal| (journal, own));
+    for (path, rights) in places.into_iter().chain(journal) {
         match PathFd::new(path) {
             Ok(place) => rules = rules.add_rule(PathBeneath::new(place, rights))?,
             // What is not there is not needed either.

@@ -39,7 +39,11 @@ pub(crate) fn open(
 ) -> Result<SharedDevice> {
     let journal = Image::parse(path.as_os_str());
     if is_same(&journal.path, &image.path) {
-        let why = format!("its journal needs a file or device of its own, not {image} again");
+        let path = image.path.display();
+        // One file is opened and locked once.
+        let why = format!(
+            "its journal needs a file or device of its own, not {path} again, nor a partition of it"
+        );
         return Err(Why::new(why).at(verb, image));
     }
     image::any_device(verb, &journal, Place::of(verb, &journal)?, options)

@@ -107,6 +107,19 @@ fn what_is_wrong_with_a_journal_is_told() {
     let device = format!("device={}", pair.log.display());
     let again = scratch.path("again");
     run_fails(words([&"mkfs", &"-J", &device, &again, &"16M"]), "in use by the file system ");
+    let mkfs: [(&[&str], &str); 3] = [
+        (&["-J", &device, "-O", "journal_dev"], "a journal device, which has no other"),
+        (&["-J", &device, "-O", "^has_journal"], "exclude each other"),
+        (&["-O", "journal_dev", "-d", "."], "a journal device, which holds no files"),
+    ];
+    for (contradiction, want) in mkfs {
+        let mut mkfs = words([&"mkfs", &again, &"16M"]);
+        mkfs.extend(contradiction.iter().map(OsString::from));
+        run_fails(mkfs, want);
+    }
+    let mut mkfs = pair.with("mkfs");
+    mkfs.extend(words([&again, &"16M"]));
+    run_fails(mkfs, "a new one has -J device=");
     assert!(!again.exists());
     for bad in ["journal_path=", "journal_dev=x"] {
         run_fails(words([&"mount", &"-o", &bad, &pair.image, &scratch.path("")]), bad);

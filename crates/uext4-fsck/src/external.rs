@@ -32,8 +32,8 @@ pub(crate) fn journal(volume: &Volume<'_>, device: &dyn Device, log: &mut Log) {
     if let Ok(superblock) = RawJournalSuperblock::read(&bytes) {
         match layout.check(&superblock, &volume.sb) {
             Ok(()) => {}
-            // As e2fsck, which looks for others only.
-            Err(error @ JournalDeviceError::OtherUser { .. }) if superblock.users().len() == 1 => {
+            // e2fsck, which looks for others only, finds no fault in a journal without a user.
+            Err(error @ JournalDeviceError::OtherUser { .. }) if superblock.users().len() <= 1 => {
                 log.add(Problem::JournalDeviceUser { why: error.to_string() });
             }
             Err(error) => return log.add(bad(error.to_string())),

@@ -53,7 +53,7 @@ pub fn format(device: &dyn Device, options: &Options) -> Result<Report> {
 }
 
 /// Makes an ext4 file system whose journal is on another device (`-J device=`). It becomes the user
-/// of that journal when all else of it is there.
+/// of that journal when all else of it is there but the superblock.
 ///
 /// # Errors
 /// Those of [`format()`]; a journal that has a user, or whose blocks have another size.
@@ -114,10 +114,11 @@ pub fn format_with_journal(
     }
     let journal_blocks = journal.iter().map(|e| u64::from(e.len)).sum();
     let image = Image { geometry: &geometry, space: &space, descs, blocks, slots, journal };
+    output.write(image, options)?;
     if let Some(external) = external {
         external.add_user(geometry.layout.uuid)?;
     }
-    output.write(image, options)?;
+    output.writer.finish(&geometry.sb)?;
     Ok(report(&geometry, journal_blocks, output.writer.written, warnings))
 }
 

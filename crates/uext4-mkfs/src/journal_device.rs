@@ -14,10 +14,10 @@ use crate::options::Options;
 use crate::output::Writer;
 use uext4_device::Device;
 use uext4_ondisk::features::{Compat, Features, Incompat};
-use uext4_ondisk::journal::JournalDeviceLayout;
 use uext4_ondisk::journal::superblock::{
     JOURNAL_SUPERBLOCK_SIZE, MIN_JOURNAL_BLOCKS, RawJournalSuperblock,
 };
+use uext4_ondisk::journal::{JournalDeviceLayout, MAX_DEVICE_BLOCKS};
 use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use uext4_ondisk::{RawSuperblock, uuid_text};
 
@@ -100,12 +100,19 @@ impl<'a> JournalDevice<'a> {
 pub(crate) fn make(device: &dyn Device, options: &Options, features: &Features) -> Result<Report> {
     let sb = geometry::journal_superblock(device.len(), options, *features)?;
     let blocks = sb.blocks_count();
-    let Some(length) = u32::try_from(blocks).ok().filter(|&n| n >= MIN_JOURNAL_BLOCKS) else {
+    if blocks < MIN_JOURNAL_BLOCKS.into() {
         let why = format!("a journal has at least {MIN_JOURNAL_BLOCKS} blocks, not {blocks}");
         return Err(MkfsError::option(why));
-    };
+    }
+    if blocks > MAX_DEVICE_BLOCKS.into() {
+        let why = format!(
+            "a journal device has at most {MAX_DEVICE_BLOCKS} blocks, not {blocks}: give a size"
+        );
+        return Err(MkfsError::option(why));
+    }
     let layout = JournalDeviceLayout::of(&sb, device.len())
         .map_err(|error| MkfsError::option(error.to_string()))?;
+    let length = layout.blocks;
     let behind = length - layout.superblock - 1;
     let warnings = match MIN_JOURNAL_BLOCKS.checked_sub(behind).filter(|&few| few > 0) {
         Some(few) => vec![format!(

@@ -119,6 +119,7 @@ impl<'a> Output<'a> {
         self.writer.is_zero || !self.lazy_tables
     }
 
+    /// Writes all but the superblock: [`Writer::finish`] must follow.
     pub(crate) fn write(&mut self, image: Image<'_>, options: &Options) -> Result<()> {
         if !self.writer.is_zero {
             self.writer.wipe_ends()?;
@@ -220,7 +221,7 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// Writes the descriptors and all copies of them and of the superblock, then the superblock.
+    /// Writes the descriptors and all copies of them and of the superblock.
     fn write_backups(&mut self, sb: &RawSuperblock, descs: &[RawGroupDesc]) -> Result<()> {
         let layout = self.layout;
         let size = usize::from(layout.desc_size);
@@ -251,6 +252,6 @@ impl<'a> Output<'a> {
                 self.put("backup superblock", at, copy.bytes())?;
             }
         }
-        self.writer.finish(sb)
+        Ok(())
     }
 }

@@ -8,7 +8,10 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use uext4_device::{Access, Device, FileDevice};
+use std::sync::Arc;
+use uext4_device::{
+    Access, Device, Fault, FaultDevice, FaultPlan, FileDevice, MemoryDevice, Operation, Times,
+};
 use uext4_mkfs::{JournalDevice, Options, format, format_with_journal};
 use uext4_ondisk::{GroupNo, Layout, RawSuperblock};
 
@@ -204,12 +207,20 @@ fn journals_that_cannot_be_used_are_refused() {
     let sized = Options { journal_mib: Some(4), ..options(UUID) };
     begins(&log, &sized, "-J size= is of a journal that is made");
     let journal = JournalDevice::read(&log, 0).unwrap();
-    format_with_journal(&image, &own, Some(&journal)).unwrap();
+    // A device that fails gets no journal for nothing.
+    let failing = FaultDevice::new(Arc::new(MemoryDevice::new(16 << 20)));
+    let (operation, times, fault) = (Operation::Write, Times::Onwards, Fault::Io);
+    failing.arm(FaultPlan { operation, nth: 4, times, fault });
+    format_with_journal(&failing, &own, Some(&journal)).unwrap_err();
+    format_with_journal(&image, &own, Some(&JournalDevice::read(&log, 0).unwrap())).unwrap();
     begins(&log, &own, &format!("journal device: in use by the file system {UUID}"));
     let small = write(&folder.image("small", 1 << 20));
     let error = format(&small, &journal_options(Some(4096))).unwrap_err().to_string();
     assert_eq!(error, "a journal has at least 1024 blocks, not 256");
     assert_eq!(digest(&small), digest(&write(&folder.image("fresh", 1 << 20))));
+    let large = write(&folder.image("large", (1 << 42) + (1 << 20)));
+    let error = format(&large, &journal_options(Some(4096))).unwrap_err().to_string();
+    assert!(error.starts_with("a journal device has at most 1073741824 blocks, not"), "{error}");
     begins(&write(&folder.image("tiny", 2000)), &own, "journal device: no journal device");
 }
 

@@ -350,6 +350,24 @@ fn a_claim_drops_what_was_read_of_the_log_before() {
     volume.close().unwrap();
 }
 
+/// Whether what was synced reached the medium is not known then.
+#[test]
+fn a_failed_flush_of_the_log_is_not_forgotten() {
+    let pair = Pair::new();
+    let faulty = Arc::new(FaultDevice::new(pair.log.clone()));
+    let options = MountOptions::default();
+    let volume = Volume::open_with_journal(pair.data.clone(), faulty.clone(), options).unwrap();
+    put(&volume, "a", &content(0)).unwrap();
+    let nth = faulty.count(Operation::Flush) + 1;
+    let (operation, times, fault) = (Operation::Flush, Times::Once, Fault::Io);
+    faulty.arm(FaultPlan { operation, nth, times, fault });
+    put(&volume, "b", &content(1)).unwrap_err();
+    volume.sync().unwrap_err();
+    volume.remount_read_only().unwrap_err();
+    assert_eq!(faulty.struck(), 1);
+    assert!(volume.has_lost_changes());
+}
+
 /// Without a replay a read-only volume needs nothing of its journal.
 #[test]
 fn a_damaged_journal_is_left_alone() {

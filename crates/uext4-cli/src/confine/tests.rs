@@ -21,7 +21,8 @@ const IMAGE: &str = "UEXT4_TEST_IMAGE";
 /// Whether this kernel has both; asked in a thread that ends.
 fn is_possible() -> bool {
     let landlock = || {
-        let status = rules(Path::new("/")).and_then(|rules| Ok(rules.restrict_self()?.ruleset));
+        let status =
+            rules(Path::new("/"), None).and_then(|rules| Ok(rules.restrict_self()?.ruleset));
         status.is_ok_and(|status| status != RulesetStatus::NotEnforced)
     };
     let has_landlock = thread::spawn(landlock).join().unwrap();
@@ -38,7 +39,9 @@ fn an_intruder_gets_nowhere() {
     let scratch = tempfile::tempdir().unwrap();
     let image = scratch.path().join("image");
     fs::write(&image, b"image").unwrap();
-    fs::write(scratch.path().join("other"), b"other").unwrap();
+    for name in ["other", "journal"] {
+        fs::write(scratch.path().join(name), name).unwrap();
+    }
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "confine::tests::intruder"])
         .env(IMAGE, &image)
@@ -83,7 +86,8 @@ fn intruder() {
     });
     let log = UnixDatagram::bind(image.with_file_name("log")).unwrap();
     let mut open_before = File::open(&other).unwrap();
-    Confinement::new(&image).unwrap().enter_mounted(None);
+    let journal = image.with_file_name("journal");
+    Confinement::new(&image, Some(&journal)).unwrap().enter_mounted(None);
     calls();
     go.send(()).unwrap();
     early.join().unwrap();
@@ -111,7 +115,9 @@ fn intruder() {
         }
         // What a mount needs goes on.
         assert_eq!(fs::read(&image).unwrap(), b"image");
-        File::options().read(true).write(true).open(&image).unwrap();
+        for path in [&image, &journal] {
+            File::options().read(true).write(true).open(path).unwrap();
+        }
         fs::read("/proc/self/mountinfo").unwrap();
         fs::read("/proc/1/status").unwrap();
         let mut text = String::new();

@@ -126,6 +126,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut image = Image::parse(&args.image);
     let options = options(args, &mut image)?;
     let path = journal_path(args);
+    check_journal(args, path.is_some())?;
     image.sector = sector(args, &image)?;
     if let Some(dir) = &args.fill
         && !dir.metadata().at("mkfs", dir.display())?.is_dir()
@@ -187,6 +188,32 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 fn journal_path(args: &Args) -> Option<PathBuf> {
     let mut words = args.journal.iter().flat_map(|list| list.split(','));
     words.find_map(|word| word.strip_prefix("device=")).map(PathBuf::from)
+}
+
+/// Refuses words on journals that contradict each other.
+fn check_journal(args: &Args, is_elsewhere: bool) -> Result<()> {
+    let has = |feature| {
+        let mut words = args.features.iter().flat_map(|list| list.split(','));
+        words.any(|word| word.trim() == feature)
+    };
+    let is_journal = has("journal_dev");
+    let why = match () {
+        () if journal::given().is_some() => {
+            "--journal-device names the journal of a file system that is there; a new one has -J \
+             device="
+        }
+        () if is_elsewhere && is_journal => {
+            "-O journal_dev makes a journal device, which has no other (-J device=)"
+        }
+        () if is_elsewhere && has("^has_journal") => {
+            "-O ^has_journal and -J device= exclude each other"
+        }
+        () if is_journal && args.fill.is_some() => {
+            "-O journal_dev makes a journal device, which holds no files (-d)"
+        }
+        () => return Ok(()),
+    };
+    Err(Failure::line(&format!("mkfs: {why}")))
 }
 
 fn open_journal(image: &Image, path: &Path) -> Result<SharedDevice> {

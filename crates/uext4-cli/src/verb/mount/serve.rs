@@ -7,7 +7,7 @@
 use std::env;
 use std::fs::File;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
@@ -60,7 +60,9 @@ pub(super) fn serve(args: &Args, options: Options) -> Result<()> {
     let is_other = fuse.connection.is_some();
     let keeper = (fuse.sandbox && !is_other).then(|| Keeper::start(dir).map(Arc::new)).transpose();
     let keeper = keeper.at("mount", "the keeper")?;
-    let confinement = fuse.sandbox.then(|| Confinement::new(&spec.path)).transpose();
+    let log = journal_path(&engine).map(|path| Image::parse(path.as_os_str()).path);
+    let sandbox = || Confinement::new(&spec.path, log.as_deref());
+    let confinement = fuse.sandbox.then(sandbox).transpose();
     let confinement = confinement.at("mount", "the sandbox")?;
     let trimmer = within(confinement.as_ref(), Trimmer::start)?.at("mount", "thread uext4-trim")?;
     let write_protected = !engine.read_only && !is_writable(&spec.path);
@@ -151,6 +153,11 @@ fn confined(keeper: Option<Arc<Keeper>>, files: Confinement) -> Attached {
     })
 }
 
+/// The journal device that the options or the command name.
+fn journal_path(options: &MountOptions) -> Option<PathBuf> {
+    options.journal_path.clone().or_else(journal::given)
+}
+
 fn open(
     spec: &Image,
     options: MountOptions,
@@ -159,12 +166,15 @@ fn open(
 ) -> Result<Volume> {
     let access = if options.read_only { Access::Read } else { Access::Write };
     device.access = access.into();
-    let path = options.journal_path.clone().or_else(journal::given);
-    let journal = path.map(|path| journal::open("mount", spec, &path, &device)).transpose()?;
+    let path = journal_path(&options);
+    let journal = path.as_ref().map(|path| journal::open("mount", spec, path, &device));
+    let journal = journal.transpose()?;
     let device = image::device_for_mount("mount", spec, &device, &options)?;
-    let rooms = [Some(&device), journal.as_ref()].map(|device| device.and_then(|d| d.room()));
-    for room in rooms.into_iter().flatten() {
-        let named = spec.to_string();
+    let log = path.map(|path| path.display().to_string());
+    for (device, named) in [(Some(&device), Some(spec.to_string())), (journal.as_ref(), log)] {
+        let Some((room, named)) = device.and_then(|device| device.room()).zip(named) else {
+            continue;
+        };
         room.set_hook(move |event| match event {
             RoomEvent::GaveUp(_) => tracing::error!("mount: {named}: {event}"),
             _ => tracing::warn!("mount: {named}: {event}"),

@@ -250,6 +250,13 @@ fn a_rename_changes_the_spelling() {
         assert_clean(&image);
     }
     assert_eq!(listed(&image, "/d/nAME"), ["below".to_owned()].into());
+    // What folds to `..` is no name, and not the parent.
+    let dots = inside("/d/name/..\u{200b}");
+    for verb in [&["rm", "-r"][..], &["mkdir"]] {
+        run_fails([&words(verb)[..], &[dots.clone()]].concat(), "dots");
+    }
+    run_fails([&words(&["mv"])[..], &[dots.clone(), inside("/d/x")]].concat(), "dots");
+    assert_clean(&image);
 }
 
 #[test]
@@ -298,6 +305,17 @@ fn a_mount_forgets_other_spellings() {
     assert_eq!(ino("MOVED"), ino("moved"));
     fs::remove_dir(dir.join("SUB")).unwrap();
     assert_eq!(ino("Sub"), None);
+    // A name that was moved in, and goes by another spelling.
+    fs::create_dir(mount.path("plain")).unwrap();
+    fs::write(mount.path("plain/Foo"), "content").unwrap();
+    fs::rename(mount.path("plain/Foo"), dir.join("Foo")).unwrap();
+    fs::remove_file(dir.join("foo")).unwrap();
+    assert_eq!(ino("Foo"), None);
+    // Names that fold to dots are none.
+    for name in [".\u{200b}", "..\u{200b}"] {
+        assert_eq!(ino(name), None);
+        assert!(fs::create_dir(dir.join(name)).is_err());
+    }
     mount.end();
     assert_clean(&image);
     assert_eq!(listed(&image, "/d"), ["Moved".to_owned()].into());

@@ -163,10 +163,14 @@ impl Server {
     }
 
     /// The answer of a look-up in `parent`. The kernel keeps names by their bytes: in a directory
-    /// that folds case it asks each time, because a name goes with its other spellings.
+    /// that folds case it asks each time, because a name goes with its other spellings. So it does
+    /// everywhere for what is no directory, if there are such directories: a name that is moved
+    /// into one keeps its time.
     pub(crate) fn entry(&self, parent: u64, found: Found) -> EntryOut {
         let Found { attr, generation } = found;
-        let timeout = match self.ops.folds_case(parent) {
+        let has_folding = self.ops.volume.layout().encoding.is_some();
+        let may_be_moved = has_folding && attr.mode & libc::S_IFMT != libc::S_IFDIR;
+        let timeout = match may_be_moved || self.ops.folds_case(parent) {
             true => Duration::ZERO,
             false => self.entry_timeout,
         };

@@ -274,6 +274,10 @@ impl Options {
                 "bigalloc needs extent",
             ),
             (
+                self.encoding.is_some() && self.features.split(',').any(|word| word == "^casefold"),
+                "an encoding needs casefold",
+            ),
+            (
                 incompat.contains(Incompat::BIT64) && !incompat.contains(Incompat::EXTENT),
                 "64bit needs extent: use -O ^64bit",
             ),

@@ -375,7 +375,9 @@ fn extended_word(
             _ => return Err("want utf8, which is utf8-12.1"),
         },
         "encoding_flags" => {
-            if options.encoding.is_none() && !options.features.contains("casefold") {
+            if options.encoding.is_none()
+                && !options.features.split(',').any(|word| word == "casefold")
+            {
                 return Err("give encoding= before it");
             }
             let strict = match value {

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use uext4::{ErrorKind, FileKind, InodeRef, RenameMode, Volume};
+use uext4::{ErrorKind, FileKind, RenameMode, Volume};
 
 use crate::failure::{At, Outcome, Result, Why};
 use crate::image::{self, Access};
@@ -35,8 +35,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let volume = image::volume("mv", &target.image, Access::Write)?;
     let mut outcome = Outcome::default();
     let into = resolve(&volume, &target.path, Last::Follow).is_ok_and(|found| {
-        found.inode().kind() == FileKind::Directory
-            && !is_respelled(&volume, &paths, &target, found.inode())
+        found.inode().kind() == FileKind::Directory && !is_respelled(&volume, &paths, &target)
     });
     if paths.len() > 1 && !into {
         outcome.note(Why::new("Not a directory").at("mv", &target));
@@ -58,16 +57,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 /// Whether the target is the only source, by another spelling of its name.
-fn is_respelled(
-    volume: &Volume,
-    paths: &[ImagePath],
-    target: &ImagePath,
-    found: &InodeRef,
-) -> bool {
+fn is_respelled(volume: &Volume, paths: &[ImagePath], target: &ImagePath) -> bool {
     let [path] = paths else { return false };
+    let number =
+        |path: &[u8]| resolve(volume, path, Last::Keep).ok().map(|found| found.inode().ino());
     spec::last_part(&path.path) != spec::last_part(&target.path)
-        && resolve(volume, &path.path, Last::Keep)
-            .is_ok_and(|source| source.inode().ino() == found.ino())
+        && number(&path.path).is_some_and(|source| number(&target.path) == Some(source))
 }
 
 fn rename(

@@ -142,7 +142,7 @@ impl<'a> Insertion<'a> {
     fn plan_new(dir: &'a Inode, name: &[u8], respells: bool) -> Result<Self> {
         check_name(name)?;
         let mut view = View::of(dir)?;
-        view.check_new_name(name)?;
+        view.check_spelling(name)?;
         let stored = view.encrypted.then(|| names::to_add(&view, name)).transpose()?;
         let stored = stored.as_deref().unwrap_or(name);
         let new = NewName { stored, respells };

@@ -39,7 +39,8 @@ enum EntryPlace {
 /// The entry `name` of directory `dir`.
 ///
 /// # Errors
-/// `NotADirectory`; `InvalidArgument` for `.`, `..` and invalid names; `NameTooLong`; `Corrupt`,
+/// `NotADirectory`; `InvalidArgument` for `.`, `..` and invalid names, which are more where case is
+/// folded; `NameTooLong`; `Corrupt`,
 /// also for an invalid hash tree, because the name is then not searched elsewhere.
 pub fn lookup(dir: &Inode, name: &[u8]) -> Result<Option<FoundEntry>> {
     check_name(name)?;
@@ -48,6 +49,7 @@ pub fn lookup(dir: &Inode, name: &[u8]) -> Result<Option<FoundEntry>> {
         let Some(stored) = names::to_find(&view, name)? else { return Ok(None) };
         return lookup_stored(&view, &stored);
     }
+    view.check_spelling(name)?;
     lookup_stored(&view, name)
 }
 

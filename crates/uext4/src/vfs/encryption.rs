@@ -45,10 +45,6 @@ impl Vfs {
         if !layout.features.incompat.contains(Incompat::ENCRYPT) {
             return Err(Error::new(ErrorKind::Unsupported, "the encrypt feature is not there"));
         }
-        if dir.attributes().flags.contains(InodeFlags::CASEFOLD) {
-            let why = "encryption of a directory that folds case";
-            return Err(Error::new(ErrorKind::Unsupported, why));
-        }
         if dir.ino() == Ino::ROOT {
             // As in the kernel: e2fsck needs its directory lost+found.
             let why = "the root is not encrypted";
@@ -58,7 +54,15 @@ impl Vfs {
             .map_err(|why| Error::new(ErrorKind::InvalidArgument, why))?;
         let exclusive = dir.lock().write();
         self.files.context.check_not_protected(dir)?;
-        if dir.attributes().links == 0 {
+        let (links, flags) = {
+            let attributes = dir.attributes();
+            (attributes.links, attributes.flags)
+        };
+        if flags.contains(InodeFlags::CASEFOLD) {
+            let why = "encryption of a directory that folds case";
+            return Err(Error::new(ErrorKind::Unsupported, why));
+        }
+        if links == 0 {
             return Err(Error::new(ErrorKind::NotFound, "directory is removed"));
         }
         if let Some(context) = self.encryption_context(dir)? {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use uext4_ondisk::{CorruptKind, FileKind, Ino, Place};
 
 /// What happens to an inode that has the new name already, and what the old name leads to. If the
-/// names are two spellings in a directory that folds case, the first two modes change the spelling.
+/// names are two spellings in a directory that folds case, the first mode changes the spelling.
 ///
 /// A whiteout is a character device 0:0 without permissions. An overlay takes it for a name that is
 /// removed. It is made in the handle of the rename, with this owner.
@@ -141,8 +141,7 @@ impl Vfs {
         if to.is_some() {
             self.files.context.check_not_append_only(new_dir)?;
         }
-        let may_respell = matches!(mode, RenameMode::Replace | RenameMode::NoReplace);
-        if may_respell && !crosses && dir::is_respelling(dir, name, new_name)? {
+        if mode == RenameMode::Replace && !crosses && dir::is_respelling(dir, name, new_name)? {
             return self.respell(attempt, &from, new_name);
         }
         match (mode, to) {

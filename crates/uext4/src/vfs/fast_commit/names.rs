@@ -69,8 +69,13 @@ impl Repetition<'_> {
 
     fn directory(&self, ino: Ino) -> Result<InodeRef> {
         let dir = self.inode(ino)?;
-        if dir.attributes().flags.contains(InodeFlags::ENCRYPT) {
+        let flags = dir.attributes().flags;
+        if flags.contains(InodeFlags::ENCRYPT) {
             return Err(not_repeatable(ino, "an encrypted directory"));
+        }
+        // Records may name one entry by two spellings.
+        if flags.contains(InodeFlags::CASEFOLD) {
+            return Err(not_repeatable(ino, "a directory that folds case"));
         }
         if dir.kind() == FileKind::Directory {
             return Ok(dir);

@@ -5,6 +5,7 @@ use super::{Repetition, corrupt, not_repeatable};
 use crate::error::Result;
 use crate::inode::{put_slot, table_block_of};
 use uext4_ondisk::extent::{EXTENT_MAGIC, RawExtentHeader, write_header};
+use uext4_ondisk::xattr::area_entries;
 use uext4_ondisk::{FileBlock, FileKind, Ino, InodeFlags, RawInode};
 
 /// Places of fields in an inode: the two parts of a record that are taken as they are.
@@ -56,9 +57,12 @@ impl Repetition<'_> {
     /// Frees the number of a file that has no blocks any more, for another file.
     fn free_number(&self, ino: Ino, kind: FileKind) -> Result<()> {
         let inode = self.inode(ino)?;
-        let (links, dtime, file_acl) = {
+        let (links, dtime, file_acl, has_values) = {
             let attributes = inode.attributes();
-            (attributes.links, attributes.dtime, attributes.file_acl)
+            let mut entries = area_entries(&attributes.xattr_area);
+            let has_values =
+                entries.any(|entry| entry.map_or(true, |entry| entry.value_inode != Ino(0)));
+            (attributes.links, attributes.dtime, attributes.file_acl, has_values)
         };
         // The list of orphans, which goes through its slot, would name the file after it.
         if links == 0 || dtime != 0 {
@@ -66,6 +70,9 @@ impl Repetition<'_> {
         }
         if file_acl != 0 {
             return Err(not_repeatable(ino, "a deleted file with attributes in a block"));
+        }
+        if has_values {
+            return Err(not_repeatable(ino, "a deleted file with attributes in other inodes"));
         }
         let _pins = (inode.table_block()?, self.space.pin_inode(ino)?);
         let is_directory = kind == FileKind::Directory;

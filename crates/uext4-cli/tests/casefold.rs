@@ -253,7 +253,7 @@ fn a_rename_changes_the_spelling() {
     // What folds to `..` is no name, and not the parent.
     let dots = inside("/d/name/..\u{200b}");
     for verb in [&["rm", "-r"][..], &["mkdir"]] {
-        run_fails([&words(verb)[..], &[dots.clone()]].concat(), "dots");
+        run_fails([&words(verb)[..], std::slice::from_ref(&dots)].concat(), "dots");
     }
     run_fails([&words(&["mv"])[..], &[dots.clone(), inside("/d/x")]].concat(), "dots");
     assert_clean(&image);

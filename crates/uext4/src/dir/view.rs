@@ -115,8 +115,8 @@ impl<'a> View<'a> {
         if self.has_large_dir() { htree::MAX_LEVELS_LARGEDIR } else { htree::MAX_LEVELS }
     }
 
-    /// Tells the stored names that are `name` here from others. `.` and `..` are by their bytes alone:
-    /// other names fold to them as well.
+    /// Tells the stored names that are `name` here from others. `.` and `..` are by their bytes
+    /// alone: other names fold to them as well.
     pub(super) fn is_name<'n>(&self, name: &'n [u8]) -> impl Fn(&[u8]) -> bool + use<'n> {
         let folded = self.folding.map(|_| FoldedName::new(name));
         move |stored| match &folded {

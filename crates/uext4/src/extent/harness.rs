@@ -137,7 +137,7 @@ impl Harness {
         };
         let inodes = InodeTable::new(context, 1000);
         let orphans = Arc::new(NoOrphans);
-        inodes.context().values.attach(&inodes, &orphans);
+        inodes.context().values.attach(&inodes, &orphans, true);
         let image = image.as_ref().to_owned();
         Self {
             space,

@@ -1,7 +1,8 @@
 //! Deleting inodes that are unlinked and no longer in use.
 //!
-//! Invariants: such an inode has been an orphan since its last link went. Its number is freed in
-//! the same handle that takes it off the orphans.
+//! Invariants: such an inode has been an orphan since its last link went, or, if it was made for
+//! the value of an attribute, since it was made. Its number is freed in the same handle that takes
+//! it off the orphans.
 
 use super::FileContext;
 use super::removal::Removal;
@@ -10,11 +11,11 @@ use crate::error::{Error, Result};
 use crate::injected_faults::Fault;
 use crate::inode::{Inode, InodeRef};
 use crate::sync::state::{AtomicU64, AtomicUsize, Ordering};
-use crate::xattr;
+use crate::xattr::{self, Release};
 use std::sync::Arc;
 use uext4_ondisk::{CorruptKind, FileBlock, FileKind, Place};
 
-/// Numbers of inodes that have lost their last link.
+/// Numbers of inodes that have no link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unlinked {
     /// Inodes that are in use, or are being deleted. Interrupted truncates count as well.
@@ -61,7 +62,7 @@ impl Deletion {
                 if self.context.is_read_only() {
                     continue;
                 }
-                let deleted = self.delete(&inode);
+                let deleted = self.report(self.delete(&inode));
                 if result.is_ok() {
                     result = deleted;
                 }
@@ -79,10 +80,12 @@ impl Deletion {
         for inode in self.context.table.all_unlinked() {
             let links = inode.attributes().links;
             if links == 0 && !self.context.is_read_only() {
-                // It may be open, and be read or written at this moment.
-                let _exclusive = inode.lock().write();
-                let deleted = self.delete(&inode);
-                result = result.and(deleted);
+                let deleted = {
+                    // It may be open, and be read or written at this moment.
+                    let _exclusive = inode.lock().write();
+                    self.delete(&inode)
+                };
+                result = result.and(self.report(deleted));
             }
         }
         result.and(self.delete_unlinked())
@@ -112,7 +115,20 @@ impl Deletion {
         Ok(())
     }
 
-    fn delete(&self, inode: &Arc<Inode>) -> Result<()> {
+    /// Reports the damage that an inode was deleted in spite of. The caller holds no lock.
+    fn report(&self, deleted: Result<Vec<Error>>) -> Result<()> {
+        let skipped = deleted?;
+        skipped.into_iter().for_each(|error| self.context.watch_dropped::<()>(Err(error)));
+        Ok(())
+    }
+
+    /// Deletes an inode. Returns damage of its attributes that it was deleted in spite of.
+    fn delete(&self, inode: &Arc<Inode>) -> Result<Vec<Error>> {
+        // An inode that lost its links on this mount is an orphan. Any other has been deleted while
+        // it was open, or is damage, and is left alone.
+        if !self.context.orphans.contains(inode.ino()) {
+            return Ok(Vec::new());
+        }
         self.deleting.fetch_add(1, Ordering::SeqCst);
         let result = self.delete_orphan(inode);
         self.deleted.fetch_add(1, Ordering::SeqCst);
@@ -133,12 +149,7 @@ impl Deletion {
         Ok(())
     }
 
-    fn delete_orphan(&self, inode: &Arc<Inode>) -> Result<()> {
-        // An inode that lost its links on this mount is an orphan. Any other is damage, and is left
-        // alone.
-        if !self.context.orphans.contains(inode.ino()) {
-            return Ok(());
-        }
+    fn delete_orphan(&self, inode: &Arc<Inode>) -> Result<Vec<Error>> {
         self.check_map(inode)?;
         let _writeback = inode.writeback();
         let drained = inode.drain_direct_io(FileBlock(0), FileBlock::END)?;
@@ -155,11 +166,21 @@ impl Deletion {
             removal =
                 self.truncation.plan_removal(inode, &drained, FileBlock(0), FileBlock::END)?;
         }
-        while let Some(some) = xattr::AttributeChange::plan_release_of_values(inode)? {
-            self.context.journal().run(some.credits(), |handle| some.apply(handle))?;
+        let mut skipped = Vec::new();
+        let mut attributes = loop {
+            match xattr::AttributeChange::plan_release(inode)? {
+                Release::Nothing => break None,
+                Release::Rest(rest) => break Some(rest),
+                Release::Some(mut some) => {
+                    skipped.extend(some.take_skipped());
+                    self.context.journal().run(some.credits(), |handle| some.apply(handle))?;
+                }
+            }
+        };
+        if let Some(attributes) = &mut attributes {
+            skipped.extend(attributes.take_skipped());
         }
         let _pins = (inode.table_block()?, self.context.space.pin_inode(inode.ino())?);
-        let attributes = xattr::AttributeChange::plan_release(inode)?;
         let block_credits = attributes.as_ref().map_or(0, xattr::AttributeChange::credits);
         let steps = self.context.space.credits();
         let credits = removal.credits + block_credits + steps.orphan + steps.inode_number + 1;
@@ -177,7 +198,8 @@ impl Deletion {
             })?;
             inode.uncharge(handle)?;
             self.context.space.free_inode(handle, inode.ino(), is_directory)
-        })
+        })?;
+        Ok(skipped)
     }
 
     /// Completes what a crash interrupted: deletes orphans without links and truncates the others

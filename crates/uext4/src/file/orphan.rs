@@ -4,8 +4,10 @@
 //! when the file is full, a list that begins in the superblock and continues through the deletion
 //! time fields of the inodes.
 //! Invariants: an inode becomes an orphan in the transaction in which its last link goes, or in
-//! which its size shrinks while blocks past it remain. It ceases to be one in the transaction that
-//! completes the work. As in ext4, entries that cannot be trusted are not followed: the list is cut
+//! which its size shrinks while blocks past it remain, or which makes it for the value of an
+//! attribute (`inode/values.rs`): it has a link when an attribute refers to it. It ceases to be one
+//! in the transaction that completes the work. As in ext4, entries that cannot be trusted are not
+//! followed: the list is cut
 //! off in front of an entry that cannot be an orphan. On a file system in an error state nothing is
 //! cleaned up: its list is cut off at the head, and e2fsck, which it needs anyway, finds what the
 //! list held. An orphan that can be trusted but not cleaned up (its leaf is unreadable) stays
@@ -406,8 +408,14 @@ impl Search<'_> {
         if inode.attributes().links > 0 && inode.kind() != FileKind::Regular {
             return Err(corrupt(ino, "is to be truncated and is no regular file"));
         }
-        if inode.attributes().links > 0 && inode.is_value() {
-            return Err(corrupt(ino, "is to be truncated and holds the value of an attribute"));
+        if inode.is_value() {
+            let (links, references) = {
+                let attributes = inode.attributes();
+                (attributes.links, attributes.references())
+            };
+            if links > 0 || references > 0 {
+                return Err(corrupt(ino, "holds the value of an attribute"));
+            }
         }
         Ok(inode)
     }

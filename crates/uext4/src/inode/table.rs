@@ -235,6 +235,11 @@ impl InodeTable {
         Some(self.reference(inode))
     }
 
+    /// The inode if it is in memory and names may lead to it.
+    pub(crate) fn find_named(self: &Arc<Self>, ino: Ino) -> Option<InodeRef> {
+        self.find(ino).filter(|inode| Sought::Named.may_be(inode))
+    }
+
     /// Inserts a new inode.
     fn insert(self: &Arc<Self>, inode: Arc<Inode>) -> InodeRef {
         let mut shard = self.shard(inode.ino()).lock();

@@ -13,6 +13,7 @@
 use super::{Attributes, Inode, InodeRef, InodeTable};
 use crate::error::{Error, ErrorKind, Result};
 use crate::journal::Handle;
+use crate::sync::state::{AtomicBool, Ordering};
 use crate::sync::{LockRank, Mutex, MutexGuard, OnceLock};
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, Weak};
@@ -67,22 +68,27 @@ impl KnownValues {
 pub struct ValueInodes {
     known: Mutex<KnownValues>,
     parts: OnceLock<(Weak<InodeTable>, Weak<dyn OrphanList>)>,
+    /// Numbers of free inodes may be given to new ones.
+    is_writable: AtomicBool,
 }
 
 impl Default for ValueInodes {
     fn default() -> Self {
         let known = Mutex::new(LockRank::Values, KnownValues::default());
-        Self { known, parts: OnceLock::new() }
+        Self { known, parts: OnceLock::new(), is_writable: AtomicBool::new(false) }
     }
 }
 
 impl ValueInodes {
-    /// Tells where inodes and orphans are kept. To be called once.
+    /// Tells where inodes and orphans are kept, and whether the volume is written. To be called
+    /// once.
     pub(crate) fn attach<T: OrphanList + 'static>(
         &self,
         table: &Arc<InodeTable>,
         orphans: &Arc<T>,
+        is_writable: bool,
     ) {
+        self.is_writable.store(is_writable, Ordering::Relaxed);
         let orphans: Weak<T> = Arc::downgrade(orphans);
         let first = self.parts.set((Arc::downgrade(table), orphans)).is_ok();
         assert!(first, "a volume has one table of inodes");
@@ -126,7 +132,14 @@ impl ValueInodes {
         if !is_ordinary || ino == owner.ino() || owner.space().is_special(ino) {
             return Err(corrupt("may not be in this one"));
         }
-        self.table()?.get_value(ino).map_err(|error| match error.kind() {
+        let table = self.table()?;
+        // As an entry of a directory: the number could be given to a new file while this inode is
+        // in memory.
+        let may_be_given = self.is_writable.load(Ordering::Relaxed) && table.find(ino).is_none();
+        if may_be_given && matches!(owner.space().is_inode_used(ino), Ok(false)) {
+            return Err(corrupt("is in one that is free"));
+        }
+        table.get_value(ino).map_err(|error| match error.kind() {
             ErrorKind::NotFound => corrupt("is in one that holds no value"),
             _ => error,
         })

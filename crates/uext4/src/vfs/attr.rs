@@ -164,7 +164,7 @@ impl Vfs {
         let rest = SetAttr { size: None, kill_priv: None, ..change.clone() };
         let kills = change.kill_priv.is_some_and(|privs| privs.bits(&inode.attributes()) != 0);
         if kills || rest != SetAttr::default() {
-            self.set_metadata(inode, change)?;
+            self.deleting_values(|| self.set_metadata(inode, change))?;
             self.files.syncs.honour_sync_flag(inode)?;
         }
         Ok(self.attr(inode))

@@ -157,7 +157,22 @@ impl Vfs {
             true => self.allocate_child(dir, new.kind).ok(),
             false => None,
         };
-        let exclusive = dir.lock().write_adaptive();
+        let created = self.create_locked(dir, name, new, early);
+        // A list of access rights may have been stored before it failed.
+        let created = created.or_else(|error| self.deleting_values(|| Err(error)))?;
+        self.files.syncs.honour_dirsync_flags(&[dir])?;
+        Ok(created)
+    }
+
+    /// Creates an inode under the lock of the directory.
+    fn create_locked(
+        &self,
+        dir: &InodeRef,
+        name: &[u8],
+        new: &NewInode,
+        early: Option<AllocatedInode>,
+    ) -> Result<InodeRef> {
+        let _exclusive = dir.lock().write_adaptive();
         self.check_parent(dir)?;
         let insertion = Insertion::plan(dir, name)?;
         let (mut attributes, lists) = self.inherit(dir, new)?;
@@ -175,10 +190,7 @@ impl Vfs {
         let fill = |handle: &mut Handle<'_>, inode: &Inode, growth: Option<&mut Growth>| {
             growth.map_or(Ok(()), |growth| dir::init(handle, inode, growth, dir.ino()))
         };
-        let created = self.link_new(dir, insertion, prepared, lists, fill)?;
-        drop(exclusive);
-        self.files.syncs.honour_dirsync_flags(&[dir])?;
-        Ok(created)
+        self.link_new(dir, insertion, prepared, lists, fill)
     }
 
     /// The access control list of an inode in the attribute `name`.

@@ -40,8 +40,7 @@ impl Vfs {
     pub fn set_encryption_policy(&self, dir: &InodeRef, policy: &Policy) -> Result<()> {
         self.files.context.check_writable()?;
         expect_directory(dir)?;
-        let space = &self.files.context.space;
-        let layout = space.layout();
+        let layout = self.files.context.space.layout();
         if !layout.features.incompat.contains(Incompat::ENCRYPT) {
             return Err(Error::new(ErrorKind::Unsupported, "the encrypt feature is not there"));
         }
@@ -52,7 +51,13 @@ impl Vfs {
         }
         check_new_policy(policy, layout)
             .map_err(|why| Error::new(ErrorKind::InvalidArgument, why))?;
-        let exclusive = dir.lock().write();
+        self.deleting_values(|| self.set_policy_locked(dir, policy))?;
+        self.files.syncs.honour_sync_flag(dir)
+    }
+
+    fn set_policy_locked(&self, dir: &InodeRef, policy: &Policy) -> Result<()> {
+        let space = &self.files.context.space;
+        let _exclusive = dir.lock().write();
         self.files.context.check_not_protected(dir)?;
         let (links, flags) = {
             let attributes = dir.attributes();
@@ -86,8 +91,7 @@ impl Vfs {
             })
         })?;
         dir.note_encrypted();
-        drop(exclusive);
-        self.files.syncs.honour_sync_flag(dir)
+        Ok(())
     }
 
     /// The context of a new inode in `dir`; `None` if it is not encrypted.

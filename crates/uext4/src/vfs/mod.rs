@@ -87,7 +87,7 @@ impl Vfs {
     /// # Errors
     /// `NotFound` when it is gone; else those of [`Vfs::inode`].
     pub fn inode_again(&self, ino: Ino, generation: u32) -> Result<InodeRef> {
-        let find = || self.files.context.table.find(ino);
+        let find = || self.files.context.table.find_named(ino);
         let inode = match find().map_or_else(|| self.inode(ino), Ok) {
             // It may have been read and have lost its last link since the search in the table.
             Err(error) if *error.kind() == ErrorKind::NotFound => find().ok_or(error)?,
@@ -136,7 +136,8 @@ impl Vfs {
     }
 
     /// The inode that an entry of `dir` names. An entry that names a free inode is corrupt, and so
-    /// is one that names the directory itself, which this thread may have locked.
+    /// is one that names the value of an attribute, or the directory itself, which this thread may
+    /// have locked.
     fn linked(&self, dir: &Inode, ino: Ino) -> Result<InodeRef> {
         let corrupt = |why| {
             let kind = CorruptKind::Rule { what: "directory entry", why };
@@ -148,14 +149,14 @@ impl Vfs {
         if ino != Ino::ROOT && self.files.context.space.is_special(ino) {
             return Err(corrupt("names a reserved inode"));
         }
-        let inode = match self.files.context.table.find(ino) {
+        let inode = match self.files.context.table.find_named(ino) {
             Some(inode) => inode,
             // The number could be given to a new inode while this one is in memory.
             None if self.is_surely_free(ino) => {
                 return Err(corrupt("names an inode that is free"));
             }
             None => self.files.context.table.get(ino).map_err(|error| match error.kind() {
-                ErrorKind::NotFound => corrupt("names an inode that is free"),
+                ErrorKind::NotFound => corrupt("names an inode that is free, or is no file"),
                 _ => error,
             })?,
         };
@@ -193,7 +194,29 @@ impl Vfs {
     ) -> Result<()> {
         self.files.context.check_writable()?;
         self.lengthen_fields(inode)?;
-        let exclusive = inode.lock().write();
+        self.deleting_values(|| self.change_locked(inode, name, value, mode))?;
+        self.files.syncs.honour_sync_flag(inode)
+    }
+
+    /// Makes a change that may set or remove attributes, and then deletes the values that no
+    /// attribute refers to: those that it removes, and new ones of a change that failed. The caller
+    /// holds no lock.
+    fn deleting_values<T>(&self, change: impl FnOnce() -> Result<T>) -> Result<T> {
+        let result = change();
+        // The change is done, or has failed, without this.
+        let _ = self.files.context.watch(self.files.deletion.delete_unlinked());
+        result
+    }
+
+    /// Sets or removes an attribute, under the lock of the inode.
+    fn change_locked(
+        &self,
+        inode: &InodeRef,
+        name: &[u8],
+        value: Option<&[u8]>,
+        mode: xattr::Mode,
+    ) -> Result<()> {
+        let _exclusive = inode.lock().write();
         self.files.context.check_not_protected(inode)?;
         if name == set_id::CAPABILITY {
             inode.set_no_capabilities(false);
@@ -214,11 +237,7 @@ impl Vfs {
                 }
                 attributes.touch();
             })
-        })?;
-        drop(exclusive);
-        // Values that no attribute refers to any more. The change is done without.
-        let _ = self.files.context.watch(self.files.deletion.delete_unlinked());
-        self.files.syncs.honour_sync_flag(inode)
+        })
     }
 
     /// Lengthens the extra fields of an inode that an older driver made with shorter ones, before

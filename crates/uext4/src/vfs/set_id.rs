@@ -123,6 +123,10 @@ impl Vfs {
             return Ok(());
         }
         self.files.context.check_changeable(inode)?;
+        self.deleting_values(|| self.remove_privs_locked(inode, privs))
+    }
+
+    fn remove_privs_locked(&self, inode: &InodeRef, privs: Privs) -> Result<()> {
         let _exclusive = inode.lock().write();
         let _pin = inode.table_block()?;
         let space = &self.files.context.space;

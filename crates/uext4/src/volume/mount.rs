@@ -337,7 +337,7 @@ fn assemble(opened: Opened, mut options: MountOptions, purpose: Purpose) -> Resu
         }));
     }
     let orphans = Arc::new(orphans);
-    table.context().values.attach(&table, &orphans);
+    table.context().values.attach(&table, &orphans, !read_only);
     let context = FileContext::new(space, table, orphans, damage, options, read_only);
     let files = Arc::new(Files::new(context));
     let flusher = match read_only {

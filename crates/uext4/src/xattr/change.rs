@@ -4,7 +4,7 @@ use super::VALUE_MAX;
 use super::block_change::{BlockChange, reference_count};
 use super::read::{ACL_ACCESS, ACL_DEFAULT, block_of, key_of};
 use super::stored::{Key, Stored};
-use super::value_counts::ValueChange;
+use super::value_counts::{Misfits, ValueChange};
 use crate::cache::Buffer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inode::{FieldsHeld, Inode};
@@ -56,6 +56,17 @@ pub struct AttributeChange<'a> {
     _fields: FieldsHeld<'a>,
     /// The inode's table block, and the bitmap of a block that may be freed.
     _pins: Vec<Arc<Buffer>>,
+}
+
+/// What is to be released of an inode that is deleted.
+#[derive(Debug)]
+pub enum Release<'a> {
+    /// Its attributes hold nothing.
+    Nothing,
+    /// Some values. More are left.
+    Some(AttributeChange<'a>),
+    /// All that is left.
+    Rest(AttributeChange<'a>),
 }
 
 impl<'a> AttributeChange<'a> {
@@ -148,6 +159,7 @@ impl<'a> AttributeChange<'a> {
     ) -> Result<Self> {
         let (fields, mut values) = held;
         if let Some(values) = &mut values {
+            values.check_leaving(inode, before, &after)?;
             values.store(inode, &mut after.inode)?;
             values.store(inode, &mut after.block)?;
         }
@@ -160,50 +172,43 @@ impl<'a> AttributeChange<'a> {
     }
 
     /// Plans to release what the attributes of an inode that is deleted hold: its block, or the
-    /// reference to it if other inodes share it, and references to values. The attributes in the
-    /// inode stay. `None`: they hold nothing.
+    /// reference to it if other inodes share it, and references to values. If more of its values
+    /// are in inodes of their own than one handle releases, this removes some attributes.
+    /// Otherwise the attributes in the inode stay. An entry that names an inode which cannot hold
+    /// its value is released without a change of that inode.
     ///
     /// # Errors
     /// `Corrupt`; a device failure. All of it is then left to e2fsck(8).
-    pub fn plan_release(inode: &'a Inode) -> Result<Option<Self>> {
-        let (fields, mut values) = (inode.hold_fields(), ValueChange::begin(inode));
-        let block = match block_of(inode)? {
-            Some(buffer) => {
-                reference_count(&buffer)?;
-                BlockChange::Drop(buffer)
-            }
-            None if values.is_none() => return Ok(None),
-            None => BlockChange::Keep,
-        };
-        if let Some(values) = &mut values {
-            let area = inode.attributes().xattr_area.clone();
-            let before = parse(inode, &area, block.dropped())?;
-            values.plan(inode, &before, &before.emptied(), &block)?;
-        }
-        Self::with_pins(inode, None, block, (fields, values)).map(Some)
-    }
-
-    /// Plans to remove some attributes of an inode that is deleted, if more of its values are in
-    /// inodes of their own than one handle releases. `None`: [`AttributeChange::plan_release`] does
-    /// the rest.
-    ///
-    /// # Errors
-    /// Those of [`AttributeChange::plan_release`].
-    pub fn plan_release_of_values(inode: &'a Inode) -> Result<Option<Self>> {
-        let Some(values) = ValueChange::begin(inode) else { return Ok(None) };
-        let held = (inode.hold_fields(), Some(values));
-        let area = inode.attributes().xattr_area.clone();
+    pub fn plan_release(inode: &'a Inode) -> Result<Release<'a>> {
+        let (fields, values) = (inode.hold_fields(), ValueChange::begin(inode));
         let buffer = block_of(inode)?;
-        let before = parse(inode, &area, buffer.as_ref())?;
         let is_shared = match &buffer {
             Some(buffer) => reference_count(buffer)? > 1,
             None => false,
         };
+        let Some(values) = values else {
+            let Some(buffer) = buffer else { return Ok(Release::Nothing) };
+            let held = (fields, None);
+            return Self::with_pins(inode, None, BlockChange::Drop(buffer), held)
+                .map(Release::Rest);
+        };
+        let mut values = values.treat(Misfits::Skip);
+        let area = inode.attributes().xattr_area.clone();
+        let before = parse(inode, &area, buffer.as_ref())?;
         let mut after = before.clone();
-        if !after.remove_values(VALUES_PER_HANDLE, !is_shared) {
-            return Ok(None);
+        if after.remove_values(VALUES_PER_HANDLE, !is_shared) {
+            let held = (fields, Some(values));
+            let some = Self::plan_lists(inode, &before, after, buffer, area.len(), held);
+            return some.map(Release::Some);
         }
-        Self::plan_lists(inode, &before, after, buffer, area.len(), held).map(Some)
+        let block = buffer.map_or(BlockChange::Keep, BlockChange::Drop);
+        values.plan(inode, &before, &before.emptied(), &block)?;
+        Self::with_pins(inode, None, block, (fields, Some(values))).map(Release::Rest)
+    }
+
+    /// Entries that are released although they name inodes which cannot hold their values.
+    pub fn take_skipped(&mut self) -> Vec<Error> {
+        self.values.as_mut().map_or_else(Vec::new, ValueChange::take_skipped)
     }
 
     fn with_pins(

@@ -25,7 +25,7 @@ mod value_counts;
 mod value_inode;
 mod value_store;
 
-pub use change::{AttributeChange, AttributeEdit, Mode};
+pub use change::{AttributeChange, AttributeEdit, Mode, Release};
 pub use read::{get, list};
 pub use uext4_ondisk::acl;
 

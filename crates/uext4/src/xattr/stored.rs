@@ -32,7 +32,7 @@ pub(super) enum Value {
 }
 
 /// What an entry says of a value in an inode of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ValueInode {
     pub(super) ino: Ino,
     /// Bytes of the value.

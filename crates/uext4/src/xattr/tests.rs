@@ -6,7 +6,7 @@
 mod hostile;
 mod value_inode;
 
-use super::{AttributeChange, AttributeEdit, Mode, get, list};
+use super::{AttributeChange, AttributeEdit, Mode, Release, get, list};
 use crate::error::{ErrorKind, Result};
 use crate::extent::harness::{FILES, Folder, Harness, Mount, make_image, must, tool};
 use crate::inode::Inode;
@@ -144,7 +144,9 @@ fn attributes_that_the_kernel_set_are_read_and_changed() {
     set(&harness, &harness.inode("file0"), b"user.long", Some(&[1; 3_000]), Mode::Replace).unwrap();
     set(&harness, &harness.inode("file1"), b"user.long", None, Mode::Any).unwrap();
     let released = harness.inode("file2");
-    let release = AttributeChange::plan_release(&released).unwrap().unwrap();
+    let Release::Rest(release) = AttributeChange::plan_release(&released).unwrap() else {
+        panic!("a block is to be released");
+    };
     harness.run(release.credits(), |handle| release.apply(handle)).unwrap();
     assert_eq!(released.attributes().file_acl, 0);
     let third = harness.inode("file3");

@@ -18,7 +18,6 @@ use crate::journal::Handle;
 use crate::sync::MutexGuard;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use uext4_ondisk::Ino;
 use uext4_ondisk::xattr::is_hash_of_value_inode;
 
 /// The right to change attributes, where values may be in inodes of their own.
@@ -30,6 +29,9 @@ pub(super) struct ValueChange<'a> {
     counts: Vec<Count>,
     /// Clusters that the owner counts from now on, or no more.
     clusters: i64,
+    misfits: Misfits,
+    /// Entries that are skipped.
+    skipped: Vec<Error>,
 }
 
 /// A count of references that changes.
@@ -41,19 +43,65 @@ struct Count {
     _table_block: Arc<Buffer>,
 }
 
-/// Entries that refer to a value, before and after a change.
-#[derive(Debug)]
-struct Referred<'l> {
-    entries: i64,
-    at: ValueInode,
-    name: &'l [u8],
+/// What becomes of an entry that names an inode which cannot hold its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Misfits {
+    /// It cannot change.
+    Refuse,
+    /// It goes, and the inode stays as it is: the entry is one of a file that is deleted.
+    Skip,
 }
+
+/// An entry that refers to a value: where that is, and the name that its hash takes in.
+type Reference<'l> = (ValueInode, &'l [u8]);
+
+/// How many more entries of each kind there are after a change.
+type Changes<'l> = BTreeMap<Reference<'l>, i64>;
 
 impl<'a> ValueChange<'a> {
     /// Waits for other changes. `None`: the file system has no such values.
     pub(super) fn begin(inode: &'a Inode) -> Option<Self> {
         let known = inode.value_inodes()?.lock();
-        Some(Self { known, stored: Vec::new(), counts: Vec::new(), clusters: 0 })
+        let (stored, counts, skipped) = (Vec::new(), Vec::new(), Vec::new());
+        let misfits = Misfits::Refuse;
+        Some(Self { known, stored, counts, clusters: 0, misfits, skipped })
+    }
+
+    /// Decides about entries that do not fit their inodes.
+    pub(super) fn treat(self, misfits: Misfits) -> Self {
+        Self { misfits, ..self }
+    }
+
+    /// The entries that were skipped.
+    pub(super) fn take_skipped(&mut self) -> Vec<Error> {
+        std::mem::take(&mut self.skipped)
+    }
+
+    /// Checks the entries of `before` that `after` has no more. Called before values are stored,
+    /// because an entry may name a free inode, whose number a new value could get.
+    ///
+    /// # Errors
+    /// `Corrupt` for an inode that cannot hold the value; a device failure.
+    pub(super) fn check_leaving(
+        &self,
+        inode: &Inode,
+        before: &Stored,
+        after: &Stored,
+    ) -> Result<()> {
+        let mut changes = Changes::new();
+        count(&mut changes, before.iter(), -1);
+        count(&mut changes, after.iter(), 1);
+        for (reference, _) in changes.into_iter().filter(|(_, by)| *by < 0) {
+            match self.find(inode, reference) {
+                Err(error) if !self.may_skip(&error) => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn may_skip(&self, error: &Error) -> bool {
+        self.misfits == Misfits::Skip && matches!(error.kind(), ErrorKind::Corrupt(_))
     }
 
     /// Stores the values of the list that need an inode.
@@ -87,19 +135,23 @@ impl<'a> ValueChange<'a> {
         let sum =
             |stored: &Stored| -> i64 { stored.iter().map(|a| value_clusters(inode, a)).sum() };
         self.clusters = sum(after) - sum(before);
-        let mut referred = BTreeMap::new();
-        count(&mut referred, &before.inode, -1);
-        count(&mut referred, &after.inode, 1);
+        let mut changes = Changes::new();
+        count(&mut changes, &before.inode, -1);
+        count(&mut changes, &after.inode, 1);
         if !matches!(block, BlockChange::Keep) {
             // A block that others share keeps its entries.
             if !block.leaves_shared()? {
-                count(&mut referred, &before.block, -1);
+                count(&mut changes, &before.block, -1);
             }
-            count(&mut referred, &after.block, 1);
+            count(&mut changes, &after.block, 1);
         }
-        for referred in referred.into_values().filter(|referred| referred.entries != 0) {
-            let planned = self.plan_count(inode, &referred)?;
-            self.counts.push(planned);
+        let changes: Vec<_> = changes.into_iter().filter(|(_, by)| *by != 0).collect();
+        for of_one in changes.chunk_by(|((one, _), _), ((other, _), _)| one.ino == other.ino) {
+            match self.plan_count(inode, of_one) {
+                Ok(planned) => self.counts.extend(planned),
+                Err(error) if self.may_skip(&error) => self.skipped.push(error),
+                Err(error) => return Err(error),
+            }
         }
         if self.credits(inode) > inode.space().journal().credits_max() / 2 {
             let why = "more values than one transaction changes";
@@ -108,8 +160,40 @@ impl<'a> ValueChange<'a> {
         Ok(())
     }
 
-    fn plan_count(&self, owner: &Inode, referred: &Referred<'_>) -> Result<Count> {
-        let at = referred.at;
+    /// Plans the count of one inode, whose entries change so. `None`: it stays.
+    fn plan_count(
+        &mut self,
+        owner: &Inode,
+        changes: &[(Reference<'_>, i64)],
+    ) -> Result<Option<Count>> {
+        let mut found = None;
+        let mut by = 0;
+        for (reference, entries) in changes {
+            match self.find(owner, *reference) {
+                Ok(there) => {
+                    found = Some((reference.0.ino, there));
+                    by += entries;
+                }
+                Err(error) if self.may_skip(&error) => self.skipped.push(error),
+                Err(error) => return Err(error),
+            }
+        }
+        let Some((ino, (inode, before))) = found else { return Ok(None) };
+        if before == 0 && by <= 0 {
+            return Err(corrupt(ino, "is in one without references"));
+        }
+        let Some(after) = before.checked_add_signed(by) else {
+            return Err(corrupt(ino, "has too few references"));
+        };
+        if by == 0 {
+            return Ok(None);
+        }
+        let _table_block = inode.table_block()?;
+        Ok(Some(Count { inode, before, after, _table_block }))
+    }
+
+    /// The inode that an entry of `owner` refers to, and its count of references.
+    fn find(&self, owner: &Inode, (at, name): Reference<'_>) -> Result<(InodeRef, u64)> {
         let stored = self.stored.iter().find(|inode| inode.ino() == at.ino);
         let inode = match stored {
             Some(inode) => inode.clone(),
@@ -119,18 +203,21 @@ impl<'a> ValueChange<'a> {
             let of = inode.attributes();
             (of.references(), of.links, of.value_checksum(), of.value_owner())
         };
-        let is_hashed = is_hash_of_value_inode(at.hash, referred.name, checksum);
-        // Lustre counts no references.
-        let is_lustre = !is_hashed && named == (owner.ino(), owner.generation());
-        let before = if is_lustre { 1 } else { references };
-        if (before == 0 || links == 0) && stored.is_none() {
+        if inode.size() != u64::from(at.size) {
+            return Err(corrupt(at.ino, "has another size"));
+        }
+        let is_hashed = is_hash_of_value_inode(at.hash, name, checksum);
+        // Lustre counts no references: the words hold a time and a version.
+        let is_count = (2..1 << 32).contains(&references);
+        let is_lustre = named == (owner.ino(), owner.generation()) && !is_count;
+        if !is_hashed && !is_lustre {
+            return Err(corrupt(at.ino, "has another hash"));
+        }
+        let references = if is_hashed { references } else { 1 };
+        if (references == 0 || links == 0) && stored.is_none() {
             return Err(corrupt(at.ino, "is in one without references"));
         }
-        let Some(after) = before.checked_add_signed(referred.entries) else {
-            return Err(corrupt(at.ino, "has too few references"));
-        };
-        let _table_block = inode.table_block()?;
-        Ok(Count { inode, before, after, _table_block })
+        Ok((inode, references))
     }
 
     /// Credits of [`ValueChange::apply`].
@@ -176,11 +263,10 @@ fn value_clusters(inode: &Inode, attribute: &Attribute) -> i64 {
     }
 }
 
-fn count<'l>(referred: &mut BTreeMap<Ino, Referred<'l>>, list: &'l [Attribute], by: i64) {
+fn count<'l>(changes: &mut Changes<'l>, list: impl IntoIterator<Item = &'l Attribute>, by: i64) {
     for attribute in list {
         if let Value::InInode(at) = attribute.value {
-            let name = &attribute.name;
-            referred.entry(at.ino).or_insert(Referred { entries: 0, at, name }).entries += by;
+            *changes.entry((at, &attribute.name)).or_default() += by;
         }
     }
 }

@@ -4,7 +4,7 @@
 //! an image without checksums, which would catch most of it.
 
 use crate::extent::harness::{Folder, Harness, make_image};
-use crate::xattr::{AttributeChange, Mode, get, list};
+use crate::xattr::{AttributeChange, Mode, Release, get, list};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use uext4_device::{Device, MemoryDevice};
@@ -51,7 +51,9 @@ fn damaged_attributes_are_survived() {
                 let _ = harness.run(change.credits(), |handle| change.apply(handle));
             }
         }
-        if let Ok(Some(release)) = AttributeChange::plan_release(&file) {
+        if let Ok(Release::Some(release) | Release::Rest(release)) =
+            AttributeChange::plan_release(&file)
+        {
             let _ = harness.run(release.credits(), |handle| release.apply(handle));
         }
         drop(file);

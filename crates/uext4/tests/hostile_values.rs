@@ -1,0 +1,291 @@
+//! Attributes whose values are in inodes of their own (ea_inode), on damaged images.
+//!
+//! Fault model: an entry that names a free inode, one of another file, a directory or its own
+//! inode; a value that the bitmap shows as free, that a directory names, or that is on the list of
+//! orphans while attributes refer to it; a set that fails half way. debugfs makes the images. No
+//! other file may lose its value, a file can be deleted, and a value is never taken for a file.
+
+mod common;
+
+use common::{have, mke2fs, mount, mount_with, new};
+use std::process::Command;
+use std::sync::Arc;
+use uext4::config::OnError;
+use uext4::{ErrorKind, InodeRef, MountOptions, Volume, XattrMode};
+use uext4_device::MemoryDevice;
+use uext4_ondisk::{FileKind, Ino};
+
+/// Lengths of the values of `f` and `g`, by which debugfs tells their inodes apart.
+const F: usize = 5000;
+const G: usize = 6000;
+
+fn create(volume: &Volume, name: &str) -> InodeRef {
+    volume.create(&volume.root().unwrap(), name.as_bytes(), &new(FileKind::Regular, 0o644)).unwrap()
+}
+
+fn lookup(volume: &Volume, name: &str) -> Result<InodeRef, ErrorKind> {
+    let found = volume.lookup(&volume.root().unwrap(), name.as_bytes());
+    found.map_err(|error| error.kind().clone())
+}
+
+fn set(volume: &Volume, inode: &InodeRef, value: &[u8]) -> Result<(), ErrorKind> {
+    let result = volume.xattr_set(inode, b"user.a", value, XattrMode::Any);
+    result.map_err(|error| error.kind().clone())
+}
+
+fn get(volume: &Volume, name: &str) -> Result<Vec<u8>, ErrorKind> {
+    let value = volume.xattr_get(&lookup(volume, name)?, b"user.a");
+    value.map_err(|error| error.kind().clone())
+}
+
+fn is_corrupt<T>(result: &Result<T, ErrorKind>) -> bool {
+    matches!(result, Err(ErrorKind::Corrupt(_)))
+}
+
+/// Runs debugfs on an image, which it may change. Returns what it prints.
+fn debugfs(device: &MemoryDevice, commands: &[String]) -> (Arc<MemoryDevice>, String) {
+    let (image, script) =
+        (tempfile::NamedTempFile::new().unwrap(), tempfile::NamedTempFile::new().unwrap());
+    device.save(image.path()).unwrap();
+    std::fs::write(script.path(), commands.join("\n")).unwrap();
+    let output = Command::new("/sbin/debugfs")
+        .arg("-w")
+        .arg("-f")
+        .args([script.path(), image.path()])
+        .output()
+        .expect("debugfs runs");
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    (Arc::new(MemoryDevice::load(image.path()).unwrap()), text)
+}
+
+/// An image whose files `f` and `g` have a value each. The numbers of `f` and of both values,
+/// and of the inodes that are free in their group.
+struct Image {
+    device: Arc<MemoryDevice>,
+    f: Ino,
+    value_of_f: u32,
+    value_of_g: u32,
+    free_in_group: u32,
+}
+
+impl Image {
+    fn new() -> Option<Self> {
+        if !have("mke2fs") || !have("debugfs") {
+            return None;
+        }
+        let device = Arc::new(mke2fs(16, "-b 1024 -m 0 -O ea_inode,^metadata_csum,^orphan_file"));
+        let volume = mount(&device);
+        let f = create(&volume, "f");
+        set(&volume, &f, &[b'f'; F]).unwrap();
+        set(&volume, &create(&volume, "g"), &[b'g'; G]).unwrap();
+        let f = f.ino();
+        volume.close().unwrap();
+        let stats: Vec<String> = (12..40).map(|ino| format!("stat <{ino}>")).collect();
+        let (_, text) = debugfs(&device, &stats);
+        let (_, groups) = debugfs(&device, &["stats".to_owned()]);
+        let free = groups.split(" free inodes").next().and_then(|text| text.split(' ').next_back());
+        let free_in_group = free.unwrap().parse().unwrap();
+        let of_size = |size: usize| {
+            let end = format!("Size: {size}");
+            let at = text.find(&end).expect("the value has an inode");
+            let number = text[..at].rsplit("Inode: ").next().unwrap();
+            number.split_whitespace().next().unwrap().parse().unwrap()
+        };
+        Some(Self { value_of_f: of_size(F), value_of_g: of_size(G), device, f, free_in_group })
+    }
+
+    fn change(&mut self, commands: &[String]) {
+        self.device = debugfs(&self.device, commands).0;
+    }
+
+    /// Marks the value of `f` as free.
+    fn free_value_of_f(&mut self) {
+        let free = self.free_in_group + 1;
+        self.change(&[
+            format!("freei <{}>", self.value_of_f),
+            format!("set_bg 0 free_inodes_count {free}"),
+            "set_bg 0 checksum calc".to_owned(),
+        ]);
+    }
+
+    /// Lets the entry of `f` name another inode, and say another length.
+    fn refer(&mut self, ino: u32, size: usize) {
+        let entry =
+            |ino: u32, size: usize| [ino.to_le_bytes(), (size as u32).to_le_bytes()].concat();
+        let (from, to) = (entry(self.value_of_f, F), entry(ino, size));
+        let file = tempfile::NamedTempFile::new().unwrap();
+        self.device.save(file.path()).unwrap();
+        let mut bytes = std::fs::read(file.path()).unwrap();
+        let places: Vec<usize> =
+            (0..bytes.len() - 8).step_by(4).filter(|&at| bytes[at..at + 8] == from).collect();
+        assert!(!places.is_empty(), "the entry is there");
+        places.into_iter().for_each(|at| bytes[at..at + 8].copy_from_slice(&to));
+        std::fs::write(file.path(), bytes).unwrap();
+        self.device = Arc::new(MemoryDevice::load(file.path()).unwrap());
+    }
+
+    /// Closes the volume; `g` still has its value, now and later.
+    fn assert_g(&self, volume: Volume) {
+        assert_eq!(get(&volume, "g").unwrap(), [b'g'; G]);
+        volume.close().unwrap();
+        let volume = mount(&self.device);
+        assert_eq!(get(&volume, "g").unwrap(), [b'g'; G]);
+        volume.close().unwrap();
+    }
+}
+
+/// A new file gets the number of the value, and must not get its inode in memory.
+#[test]
+fn a_value_that_looks_free_is_not_read() {
+    let Some(mut image) = Image::new() else { return };
+    image.free_value_of_f();
+    let read_only = MountOptions { read_only: true, ..MountOptions::default() };
+    let volume = mount_with(&image.device, read_only);
+    assert_eq!(get(&volume, "f").unwrap(), [b'f'; F], "nothing gets its number");
+    volume.close().unwrap();
+    let volume = mount(&image.device);
+    assert!(is_corrupt(&get(&volume, "f")));
+    let files: Vec<_> = (0..64).map(|n| create(&volume, &format!("new{n}"))).collect();
+    let taken = files.iter().find(|file| file.ino().get() == image.value_of_f);
+    let taken = taken.expect("the number is given to a file");
+    assert_eq!(volume.attr(taken).size, 0);
+    volume.open_file(taken).unwrap().write_at(0, b"data").unwrap();
+    assert!(is_corrupt(&get(&volume, "f")), "it is a file");
+    drop(files);
+    image.assert_g(volume);
+}
+
+#[test]
+fn no_name_leads_to_a_value() {
+    let Some(mut image) = Image::new() else { return };
+    image.change(&[format!("link <{}> x", image.value_of_f)]);
+    let volume = mount(&image.device);
+    assert!(is_corrupt(&lookup(&volume, "x")));
+    assert_eq!(get(&volume, "f").unwrap(), [b'f'; F]);
+    assert!(is_corrupt(&lookup(&volume, "x")), "it is in memory now");
+    let removed = volume.unlink(&volume.root().unwrap(), b"x");
+    assert!(is_corrupt(&removed.map_err(|error| error.kind().clone())));
+    assert_eq!(get(&volume, "f").unwrap(), [b'f'; F]);
+    image.assert_g(volume);
+}
+
+/// The new value may get the number that the old entry names.
+#[test]
+fn a_new_value_is_not_mistaken_for_a_lost_one() {
+    let Some(mut image) = Image::new() else { return };
+    image.change(&[format!("clri <{}>", image.value_of_f)]);
+    image.free_value_of_f();
+    let volume = mount(&image.device);
+    let f = lookup(&volume, "f").unwrap();
+    let free = volume.stat_fs().inodes_free;
+    match set(&volume, &f, &[b'n'; F]) {
+        Ok(()) => assert_eq!(get(&volume, "f").unwrap(), [b'n'; F]),
+        result => assert!(is_corrupt(&result)),
+    }
+    assert_eq!(volume.stat_fs().inodes_free, free);
+    drop(f);
+    volume.unlink(&volume.root().unwrap(), b"f").unwrap();
+    image.assert_g(volume);
+}
+
+/// The entry of `f` names the value of `g`: removing it, or `f`, leaves `g` as it is.
+#[test]
+fn an_entry_cannot_release_the_value_of_another_file() {
+    let Some(mut image) = Image::new() else { return };
+    image.refer(image.value_of_g, G);
+    let volume = mount(&image.device);
+    let f = lookup(&volume, "f").unwrap();
+    let removed = volume.xattr_remove(&f, b"user.a").map_err(|error| error.kind().clone());
+    assert!(is_corrupt(&removed));
+    assert!(is_corrupt(&set(&volume, &f, b"short")));
+    assert_eq!(get(&volume, "g").unwrap(), [b'g'; G]);
+    drop(f);
+    volume.unlink(&volume.root().unwrap(), b"f").unwrap();
+    image.assert_g(volume);
+}
+
+#[test]
+fn a_bad_entry_does_not_keep_a_file() {
+    let Some(image) = Image::new() else { return };
+    const LOST_FOUND: u32 = 11;
+    let own = image.f.get();
+    let (unused, lost, of_g) = (200, image.value_of_f, image.value_of_g);
+    for (ino, size) in
+        [(unused, F), (LOST_FOUND, F), (own, F), (2, F), (u32::MAX, F), (lost, 7), (of_g, F)]
+    {
+        let mut image = Image { device: Arc::clone(&image.device), ..image };
+        image.refer(ino, size);
+        let volume = mount(&image.device);
+        let free = volume.stat_fs().inodes_free;
+        volume.unlink(&volume.root().unwrap(), b"f").unwrap();
+        assert_eq!(lookup(&volume, "f").unwrap_err(), ErrorKind::NotFound);
+        assert_eq!(volume.stat_fs().inodes_free, free + 1, "{ino}: f alone is deleted");
+        assert!(lookup(&volume, "lost+found").is_ok());
+        image.assert_g(volume);
+    }
+}
+
+/// The file goes before the volume becomes read-only.
+#[test]
+fn a_file_with_a_bad_entry_is_the_last_change_of_errors_remount_ro() {
+    let Some(mut image) = Image::new() else { return };
+    image.refer(200, F);
+    let errors = Some(OnError::RemountReadOnly);
+    let volume = mount_with(&image.device, MountOptions { errors, ..MountOptions::default() });
+    volume.unlink(&volume.root().unwrap(), b"f").unwrap();
+    let made = volume.create(&volume.root().unwrap(), b"new", &new(FileKind::Regular, 0o644));
+    assert_eq!(*made.unwrap_err().kind(), ErrorKind::ReadOnly);
+    drop(volume);
+    let volume = mount(&image.device);
+    assert_eq!(lookup(&volume, "f").unwrap_err(), ErrorKind::NotFound);
+    image.assert_g(volume);
+}
+
+/// A count of references that is too high keeps the value, one of 0 is not lowered.
+#[test]
+fn a_wrong_count_is_not_believed() {
+    let Some(image) = Image::new() else { return };
+    for (count, freed) in [(0, 1), (5, 1), (1, 2)] {
+        let mut image = Image { device: Arc::clone(&image.device), ..image };
+        image.change(&[format!("sif <{}> version {count}", image.value_of_f)]);
+        let volume = mount(&image.device);
+        let free = volume.stat_fs().inodes_free;
+        volume.unlink(&volume.root().unwrap(), b"f").unwrap();
+        assert_eq!(volume.stat_fs().inodes_free, free + freed, "count of {count}");
+        image.assert_g(volume);
+    }
+}
+
+#[test]
+fn a_value_in_use_is_no_orphan() {
+    let Some(mut image) = Image::new() else { return };
+    let value = image.value_of_f;
+    image.change(&[format!("sif <{value}> links_count 0"), format!("ssv last_orphan {value}")]);
+    let volume = mount(&image.device);
+    assert!(is_corrupt(&get(&volume, "f")));
+    image.assert_g(volume);
+    image.change(&[format!("sif <{value}> links_count 1"), format!("sif <{value}> dtime 0")]);
+    let volume = mount(&image.device);
+    assert_eq!(get(&volume, "f").unwrap(), [b'f'; F]);
+    image.assert_g(volume);
+}
+
+/// The image is sound here, and full.
+#[test]
+fn a_set_that_fails_leaves_nothing() {
+    let Some(image) = Image::new() else { return };
+    let volume = mount(&image.device);
+    let filler = create(&volume, "filler");
+    let most = volume.stat_fs().blocks_available as usize * 1024 - (40 << 10);
+    volume.open_file(&filler).unwrap().write_at(0, &vec![1; most]).unwrap();
+    volume.sync().unwrap();
+    let before = volume.stat_fs();
+    let f = lookup(&volume, "f").unwrap();
+    assert_eq!(set(&volume, &f, &[3; 65_000]), Err(ErrorKind::NoSpace));
+    assert_eq!(volume.stat_fs().inodes_free, before.inodes_free);
+    assert_eq!(get(&volume, "f").unwrap(), [b'f'; F]);
+    drop((f, filler));
+    image.assert_g(volume);
+    common::assert_clean(&image.device);
+}

@@ -227,6 +227,13 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        let _ = tool("umount", &[&self.0]);
+        // Busy while another process still looks at the mount, as a scanner of all mounts does.
+        for _ in 0..200 {
+            if tool("umount", &[&self.0]).is_none_or(|output| output.status.success()) {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        assert!(std::thread::panicking(), "{} stays mounted", self.0);
     }
 }

@@ -97,7 +97,7 @@ fn nothing_is_lost_unasked() {
         (&["-E", "encoding_flags=strict"], "16M", "encoding="),
         (&["-O", "nonsense"], "16M", "nonsense"),
         (&["-E", "nonsense"], "16M", "nonsense"),
-        (&["-J", "device=/dev/null"], "16M", "not supported"),
+        (&["-J", "device=/dev/null"], "16M", "character device"),
         (&["-I", "100"], "16M", "inode"),
         (&[], "10k", "mkfs"),
         (&[], "lots", "not a size"),

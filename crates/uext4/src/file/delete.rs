@@ -227,9 +227,11 @@ impl Deletion {
     }
 
     fn clean_orphan(&self, inode: InodeRef) -> Result<()> {
-        self.check_map(&inode)?;
         // An inode with links stays in memory while the list holds it.
         let is_truncated = inode.attributes().links > 0;
+        if is_truncated {
+            self.check_map(&inode)?;
+        }
         inode.set_unfinished_truncate(is_truncated);
         if is_truncated {
             let _exclusive = inode.lock().write();

@@ -79,7 +79,11 @@ impl Truncation {
                 self.discard_pages(inode, at, end);
                 return Ok(());
             }
-            self.discard_pages(inode, at, removal.next);
+            // With clusters, to the end of the one that may be gone: its pages rely on it.
+            let layout = self.context.space.layout();
+            let within = layout.index_in_cluster(removal.next.get().into());
+            let past = if within > 0 { layout.cluster_blocks - within } else { 0 };
+            self.discard_pages(inode, at, removal.next.plus(past).min(end));
             at = removal.next;
         }
     }

@@ -60,14 +60,17 @@ impl PageWriter {
         let mut done = 0;
         while done < buf.len() {
             let (at, rest) = (offset + done as u64, &buf[done..]);
+            let chunk = first_chunk(at, rest);
             let written = match journaled {
                 true => self.write_journaled(inode, at, rest),
-                false => self.write_chunk(inode, at, first_chunk(at, rest)),
+                false => self.write_chunk(inode, at, chunk),
             };
             match written {
                 Ok(len) => {
                     done += len;
-                    if done == buf.len() {
+                    // There was no room for more.
+                    let is_short = !journaled && len < chunk.len();
+                    if done == buf.len() || is_short {
                         break;
                     }
                     let limited = self.reclaim.limit_own_pages(inode, len);
@@ -296,12 +299,14 @@ impl PageWriter {
     }
 }
 
-/// The front half of `buf`, which is for byte `offset`, up to the begin of a block. `None` if that
-/// is nothing.
+/// The front half of `buf`, which is for byte `offset`, up to the begin of a block; at least what is
+/// in its first block. `None` if it is in one block.
 pub(super) fn front_half(offset: u64, buf: &[u8], block_size: u64) -> Option<&[u8]> {
     let half = offset + buf.len() as u64 / 2;
-    let len = (half - half % block_size).saturating_sub(offset);
-    if len == 0 { None } else { buf.get(..len as usize) }
+    let first_end = offset - offset % block_size + block_size;
+    let end = (half - half % block_size).max(first_end);
+    let len = usize::try_from(end - offset).ok()?;
+    buf.get(..len).filter(|front| front.len() < buf.len())
 }
 
 /// The part of `buf`, which is for byte `offset`, that is copied under one hold of the pages' lock.

@@ -129,6 +129,8 @@ type LossHook = Box<dyn Fn(Error) + Send + Sync>;
 struct Keeper {
     block: MmpBlock,
     pace: Pace,
+    /// When the claiming write began. The first lease counts from then.
+    claimed: Duration,
     lease: Arc<Lease>,
     state: Mutex<State>,
     wake: Condvar,
@@ -180,6 +182,7 @@ impl Claim {
         let keeper = Arc::new(Keeper {
             block,
             pace,
+            claimed: begin,
             lease: Arc::clone(&lease),
             state: Mutex::new(LockRank::Leaf, state),
             wake: Condvar::new(),
@@ -338,7 +341,8 @@ fn is_own(found: &RawMmp, own: &RawMmp) -> bool {
 
 impl Keeper {
     fn run(&self) {
-        let mut wait = self.pace.renewal();
+        let since_claim = since_boot().saturating_sub(self.claimed);
+        let mut wait = self.pace.renewal().saturating_sub(since_claim);
         loop {
             let mut state = self.state.lock();
             if !state.stops {

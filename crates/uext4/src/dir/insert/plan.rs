@@ -29,11 +29,7 @@ impl NewName<'_> {
     /// Tells the stored names that stand in the way from others.
     fn is_taken_by(self, view: &View<'_>) -> impl Fn(&[u8]) -> bool {
         let is_name = view.is_name(self.stored);
-        move |stored| match self.respells {
-            // On a damaged file system.
-            true => stored == self.stored,
-            false => is_name(stored),
-        }
+        move |stored| !self.respells && is_name(stored)
     }
 }
 

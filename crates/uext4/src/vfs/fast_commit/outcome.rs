@@ -161,7 +161,9 @@ impl<'r> InodeOutcome<'r> {
         let Ok(raw) = RawInode::read(bytes) else { return };
         let is_other = self.generation != Some(raw.i_generation.get());
         self.generation = Some(raw.i_generation.get());
-        self.present = self.generation;
+        // A file that was deleted while it was open may have been synced; another has its number
+        // then.
+        self.present = self.generation.filter(|_| raw.i_links_count.get() > 0);
         self.bytes = Some(bytes);
         self.kind = raw.kind();
         let links = u32::from(raw.i_links_count.get());
@@ -284,6 +286,9 @@ mod tests {
         use NameChange::{Link, Unlink};
         let records = [name(Unlink, 12, "a"), name(Link, 12, "b"), range(12, 300), inode(12, 2, 1)];
         assert_eq!(outcome(&records).ranges.len(), 1);
+        let synced = [name(Unlink, 12, "a"), inode(12, 1, 0), name(Link, 12, "b"), range(12, 300)];
+        let synced = [&synced[..], &[inode(12, 2, 1)]].concat();
+        assert_eq!(outcome(&synced).ranges.len(), 1);
         // A file that loses its only name and gets another is the same.
         let records = [name(Unlink, 12, "a"), name(Link, 12, "b"), range(12, 300), inode(12, 1, 1)];
         assert_eq!(outcome(&records).ranges.len(), 1);

@@ -20,6 +20,7 @@ use uext4::{
     IoBuf, NewInode, OpenFile, Owner, RenameMode, SetAttr, SetTime, Timestamp, Volume, XattrMode,
 };
 use uext4_device::FaultDevice;
+use uext4_ondisk::InodeFlags;
 
 /// Why an operation need not succeed.
 pub trait Excuse: std::fmt::Debug + Send + Sync {
@@ -327,7 +328,9 @@ impl Target for VolumeTarget {
         let harmless = match operation {
             Operation::SetXattr { .. } => true,
             // An operation that removes names or space needs none.
-            Operation::Unlink { .. } | Operation::Rmdir { .. } | Operation::Resize { .. } => false,
+            Operation::Unlink { .. } | Operation::Rmdir { .. } => false,
+            // Data that leaves the inode needs a block.
+            Operation::Resize { id, .. } => self.may_be_full && self.is_in_inode(names, *id),
             operation => self.may_be_full && !operation.is_sync(),
         };
         match result {
@@ -349,6 +352,13 @@ impl Target for VolumeTarget {
 }
 
 impl VolumeTarget {
+    /// Whether the data of a file is in its inode.
+    fn is_in_inode(&self, names: &Namespace, id: Id) -> bool {
+        let is_inline =
+            |inode: InodeRef| self.volume.flags(&inode) & InodeFlags::INLINE_DATA.bits() != 0;
+        self.inode(names, id).is_ok_and(is_inline)
+    }
+
     fn try_perform(&mut self, names: &Namespace, operation: &Operation) -> Result<(), Error> {
         match operation {
             Operation::Create { .. } | Operation::Symlink { .. } => {

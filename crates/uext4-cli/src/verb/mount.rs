@@ -25,7 +25,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 
-use rustix::io::Errno;
 use uext4::MountOptions;
 use uext4_device::FileOptions;
 use uext4_fuse::attach;
@@ -204,9 +203,7 @@ fn check_place(dir: &Path) -> std::result::Result<(), Why> {
     // stat(2) alone may be answered by attributes that the kernel has kept.
     let asked = dir.metadata().and_then(|_| uext4_fuse::ask(dir, READ_ONLY_XATTR));
     match asked {
-        Err(error) if error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) => {
-            Err(mounted::why(error, dir))
-        }
+        Err(error) if mounted::is_dead(&error) => Err(mounted::why(error, dir)),
         _ => Ok(()),
     }
 }

@@ -299,8 +299,8 @@ impl PageWriter {
     }
 }
 
-/// The front half of `buf`, which is for byte `offset`, up to the begin of a block; at least what is
-/// in its first block. `None` if it is in one block.
+/// The front half of `buf`, which is for byte `offset`, up to the begin of a block; at least what
+/// is in its first block. `None` if it is in one block.
 pub(super) fn front_half(offset: u64, buf: &[u8], block_size: u64) -> Option<&[u8]> {
     let half = offset + buf.len() as u64 / 2;
     let first_end = offset - offset % block_size + block_size;

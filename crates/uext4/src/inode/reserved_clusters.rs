@@ -4,8 +4,8 @@
 //! the cluster. Where a cluster is one block nothing is kept: each page has its own.
 //! Invariants: a cluster with such pages has space reserved, or blocks of the file. Whatever takes
 //! the last of those blocks discards the pages with them, or has written them back before
-//! (`Truncation::write_back_beside`). That a page's cluster has no blocks may be out of date when it
-//! is noted; that it has some may not, because whatever removes them holds the file exclusively.
+//! (`Truncation::write_back_beside`). That a page's cluster has no blocks may be out of date when
+//! it is noted; that it has some may not, because what removes them holds the file exclusively.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

@@ -58,7 +58,7 @@ pub enum JournalDeviceError {
     OtherUser {
         /// UUID of the file system.
         want: String,
-        /// Who is named instead.
+        /// The file system that is named instead.
         found: String,
     },
 }

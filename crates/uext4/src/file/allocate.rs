@@ -131,7 +131,7 @@ impl RangeAllocation {
             }
             self.inline.leave(inode, state)?;
         }
-        if mode.may_grow() && end > inode.size() {
+        if mode.may_grow() && inode.is_encrypted() && end > inode.size() {
             self.truncation.hide_tail_durably(inode, state, inode.size())?;
         }
         match mode {

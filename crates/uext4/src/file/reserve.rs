@@ -14,18 +14,18 @@ use uext4_ondisk::block_map::DIRECT;
 use uext4_ondisk::extent::max_entries;
 
 impl FilePages {
-    /// Reserves for more pages over holes, `holes`, which ascend, and `conversions` more over
-    /// unwritten extents. All of them are before block `end`.
+    /// Reserves for `pages` more pages over holes, `holes`, which ascend, and `conversions` more
+    /// over unwritten extents. All of them are before block `end`.
     ///
     /// # Errors
     /// `NoSpace`, `QuotaExceeded`; nothing has changed.
     pub(super) fn reserve_pages(
         &mut self,
         holes: impl Iterator<Item = HolePage> + Clone,
+        pages: u32,
         conversions: u32,
         end: FileBlock,
     ) -> Result<()> {
-        let pages = u32::try_from(holes.clone().count()).unwrap_or(u32::MAX);
         let units = self.clusters.more_for(holes.clone(), pages);
         self.reserve(Need { units, pages, conversions }, end)?;
         self.clusters.add(holes);

@@ -268,15 +268,18 @@ impl PageWriter {
         offset: u64,
         buf: &[u8],
     ) -> Result<()> {
-        let unwritten = fresh.iter().filter(|f| matches!(f.state, State::Unwritten(_))).count();
-        let unwritten = u32::try_from(unwritten).unwrap_or(u32::MAX);
-        if fresh.iter().any(|f| matches!(f.state, State::Hole)) {
+        let (mut holes, mut unwritten) = (0, 0);
+        for f in fresh {
+            holes += u32::from(matches!(f.state, State::Hole));
+            unwritten += u32::from(matches!(f.state, State::Unwritten(_)));
+        }
+        if holes > 0 {
             inode.load_usage()?;
         }
         let in_holes = fresh.iter().filter(|f| matches!(f.state, State::Hole));
         let in_holes = in_holes.map(|f| HolePage { at: f.at, has_cluster: f.has_cluster });
         let mut pages = inode.pages();
-        pages.reserve_pages(in_holes, unwritten, last)?;
+        pages.reserve_pages(in_holes, holes, unwritten, last)?;
         if pages.map.dirty() == 0 {
             pages.dirty_since_ms = self.context.clock_ms();
         }

@@ -1,13 +1,13 @@
 //! Encrypted files beside what the command's tests ask: old bytes behind the end of a file,
-//! policies that the kernel refuses, memory.
+//! policies that the kernel refuses, a wrong key, memory.
 //!
 //! Fault model: a truncate that was completed without the key, which leaves its tail; a policy that
-//! depends on what the file system may change; a read as large as the file. Not covered: what the
+//! depends on what the file system may change; another key by the descriptor of the right one; a read as large as the file. Not covered: what the
 //! kernel makes of the files (`encryption.rs` of the command).
 
 mod common;
 
-use common::{debugfs, have, mke2fs, mount_with, new};
+use common::{assert_clean, debugfs, have, mke2fs, mount_with, new};
 use std::sync::Arc;
 use uext4::{AllocateMode, ErrorKind, InodeRef, MasterKey, MountOptions, Volume};
 use uext4_device::MemoryDevice;
@@ -141,4 +141,61 @@ fn a_large_read_past_the_pages_takes_little_memory() {
     assert!(taken.bytes_max < 4 << 20, "{} bytes", taken.bytes_max);
     drop((opened, inode));
     volume.close().unwrap();
+}
+
+/// With a wrong key a name is shown by what that makes of it or, if that is no name, as without a
+/// key. 400 names of 16 stored bytes have about 48 of the second kind.
+#[test]
+fn what_a_wrong_key_lists_is_found_and_removed() {
+    if !have("mke2fs") || !have("e2fsck") {
+        return;
+    }
+    let descriptor = [9; 8];
+    for features in ["encrypt", "encrypt,^dir_index"] {
+        let device = Arc::new(mke2fs(16, &format!("-b 1024 -O {features}")));
+        let open = |fill: u8| {
+            let key = MasterKey::new(&[fill; 64], Some(descriptor)).unwrap();
+            mount_with(&device, MountOptions { keys: vec![key], ..MountOptions::default() })
+        };
+        let volume = open(1);
+        let dir = directory(&volume);
+        let of_version_1 = Policy { key: KeyName::Descriptor(descriptor), flags: 0, ..policy() };
+        volume.set_encryption_policy(&dir, &of_version_1).unwrap();
+        for n in 0..400 {
+            let name = format!("{n}").into_bytes();
+            volume.create(&dir, &name, &new(FileKind::Regular, 0o644)).unwrap();
+        }
+        // Shown whole without a key, and by its beginning and a digest.
+        volume.create(&dir, &[b'l'; 140], &new(FileKind::Regular, 0o644)).unwrap();
+        volume.create(&dir, &[b'L'; 255], &new(FileKind::Regular, 0o644)).unwrap();
+        drop(dir);
+        volume.close().unwrap();
+
+        let volume = open(2);
+        let dir = volume.lookup(&volume.root().unwrap(), b"d").unwrap();
+        let mut listed = Vec::new();
+        volume
+            .read_dir(&dir, 0, &mut |entry| {
+                listed.push((entry.name.to_vec(), entry.ino));
+                true
+            })
+            .unwrap();
+        let named = |name: &[u8]| name != b"." && name != b"..";
+        listed.retain(|(name, _)| named(name));
+        assert_eq!(listed.len(), 402);
+        let undeciphered = listed.iter().filter(|(name, _)| name.is_ascii()).count();
+        assert!(undeciphered > 20, "{undeciphered}");
+        for (name, ino) in &listed {
+            assert_eq!(volume.lookup(&dir, name).unwrap().ino(), *ino, "{name:?}");
+            let again = volume.create(&dir, name, &new(FileKind::Regular, 0o644));
+            assert_eq!(*again.unwrap_err().kind(), ErrorKind::Exists);
+        }
+        for (name, _) in &listed {
+            volume.unlink(&dir, name).unwrap();
+        }
+        drop(dir);
+        volume.rmdir(&volume.root().unwrap(), b"d").unwrap();
+        volume.close().unwrap();
+        assert_clean(&device);
+    }
 }

@@ -18,7 +18,7 @@ pub use ring::KeyRing;
 pub(crate) use ring::check_new_policy;
 
 use contents::ContentsCipher;
-use names::NamesCipher;
+pub(crate) use names::NamesCipher;
 
 /// What one inode is encrypted with.
 #[derive(Debug)]

@@ -143,6 +143,9 @@ impl<'a> Insertion<'a> {
         check_name(name)?;
         let mut view = View::of(dir)?;
         view.check_spelling(name)?;
+        if view.encrypted && names::is_shown_undeciphered(&view, name)? {
+            return Err(Error::new(ErrorKind::Exists, String::from_utf8_lossy(name)));
+        }
         let stored = view.encrypted.then(|| names::to_add(&view, name)).transpose()?;
         let stored = stored.as_deref().unwrap_or(name);
         let new = NewName { stored, respells };

@@ -46,7 +46,12 @@ pub fn lookup(dir: &Inode, name: &[u8]) -> Result<Option<FoundEntry>> {
     check_name(name)?;
     let view = View::of(dir)?;
     if view.encrypted {
-        let Some(stored) = names::to_find(&view, name)? else { return Ok(None) };
+        if let Some(stored) = names::to_find(&view, name)?
+            && let Some(found) = lookup_stored(&view, &stored)?
+        {
+            return Ok(Some(found));
+        }
+        let Some(stored) = names::to_find_undeciphered(&view, name)? else { return Ok(None) };
         return lookup_stored(&view, &stored);
     }
     view.check_spelling(name)?;
@@ -63,7 +68,7 @@ pub fn is_respelling(dir: &Inode, name: &[u8], new_name: &[u8]) -> Result<bool> 
 }
 
 /// The entry with a name as it is stored.
-fn lookup_stored(view: &View<'_>, name: &[u8]) -> Result<Option<FoundEntry>> {
+pub(super) fn lookup_stored(view: &View<'_>, name: &[u8]) -> Result<Option<FoundEntry>> {
     if view.shape == Shape::Linear {
         for at in 0..view.blocks {
             if let Some(entry) = find(view, FileBlock(at), name)? {

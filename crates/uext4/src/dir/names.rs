@@ -2,13 +2,16 @@
 //!
 //! What: with the key of the directory a name is the plaintext of what is stored. Without it names
 //! are shown in a form that can be looked up and removed, and none can be added.
+//! A policy of version 1 does not tell a wrong key from the right one. Whatever name is shown then
+//! can be looked up: the plaintext if that is stored so, or else the form without a key.
 //! Invariants: hashes, order and room are those of stored names.
 
 use super::hash_path::HashPath;
 use super::leaf;
+use super::lookup::lookup_stored;
 use super::view::{Shape, View};
-use crate::crypt::FileCipher;
 use crate::crypt::nokey::{self, Shown};
+use crate::crypt::{FileCipher, NamesCipher};
 use crate::error::{Error, ErrorKind, Result};
 use uext4_ondisk::dir_entry::{NAME_MAX, has_slash_or_nul};
 use uext4_ondisk::{CorruptKind, FileBlock, Place};
@@ -18,12 +21,20 @@ pub(super) fn to_find(view: &View<'_>, name: &[u8]) -> Result<Option<Vec<u8>>> {
     match view.inode.encryption()?.cipher() {
         Ok(FileCipher::Names(cipher)) => Ok(cipher.encrypt(name, NAME_MAX)),
         Ok(FileCipher::Contents(_)) => Err(Error::new(ErrorKind::Internal, "names as contents")),
-        Err(_) => match Shown::parse(name) {
-            Some(Shown::Whole(stored)) => Ok(Some(stored)),
-            Some(shown) => find_shown(view, &shown),
-            None => Ok(None),
-        },
+        Err(_) => find_shown(view, name),
     }
+}
+
+/// The stored form of a name that is looked up and that no entry has by its plaintext. A wrong key
+/// makes some names impossible, which are shown as without the key.
+pub(super) fn to_find_undeciphered(view: &View<'_>, name: &[u8]) -> Result<Option<Vec<u8>>> {
+    let encryption = view.inode.encryption()?;
+    let Ok(FileCipher::Names(cipher)) = encryption.cipher() else { return Ok(None) };
+    if !encryption.context.policy.may_have_wrong_key() {
+        return Ok(None);
+    }
+    let stored = find_shown(view, name)?;
+    Ok(stored.filter(|stored| decipher(cipher, stored, true).is_none()))
 }
 
 /// The stored form of a name that is added.
@@ -39,16 +50,22 @@ pub(super) fn to_add(view: &View<'_>, name: &[u8]) -> Result<Vec<u8>> {
     }
 }
 
+/// Whether an entry that a wrong key does not decipher is shown by this name.
+pub(super) fn is_shown_undeciphered(view: &View<'_>, name: &[u8]) -> Result<bool> {
+    match to_find_undeciphered(view, name)? {
+        Some(stored) => Ok(lookup_stored(view, &stored)?.is_some()),
+        None => Ok(false),
+    }
+}
+
 /// The name that a caller sees. `hashes` order the directory.
 pub(super) fn to_show(view: &View<'_>, hashes: (u32, u32), stored: &[u8]) -> Result<Box<[u8]>> {
     let Ok(FileCipher::Names(cipher)) = view.inode.encryption()?.cipher() else {
         return Ok(nokey::show(hashes, stored).into());
     };
-    let name = cipher.decrypt(stored).filter(|name| {
-        let is_dot = matches!(&name[..], b"" | b"." | b"..");
-        !is_dot && !has_slash_or_nul(name)
-    });
-    if name.is_none() && view.inode.encryption()?.context.policy.may_have_wrong_key() {
+    let may_be_wrong = view.inode.encryption()?.context.policy.may_have_wrong_key();
+    let name = decipher(cipher, stored, may_be_wrong);
+    if name.is_none() && may_be_wrong {
         return Ok(nokey::show(hashes, stored).into());
     }
     name.map(Into::into).ok_or_else(|| {
@@ -58,9 +75,30 @@ pub(super) fn to_show(view: &View<'_>, hashes: (u32, u32), stored: &[u8]) -> Res
     })
 }
 
+/// The plaintext of a stored name. `None`: it is no name, or, with a key that `may_be_wrong`, one
+/// that is stored otherwise, so that it could not be looked up.
+fn decipher(cipher: &NamesCipher, stored: &[u8], may_be_wrong: bool) -> Option<Vec<u8>> {
+    let name = cipher.decrypt(stored)?;
+    let is_dot = matches!(&name[..], b"" | b"." | b"..");
+    if is_dot || has_slash_or_nul(&name) {
+        return None;
+    }
+    let is_same = || cipher.encrypt(&name, NAME_MAX).is_some_and(|again| again == stored);
+    (!may_be_wrong || is_same()).then_some(name)
+}
+
 /// The stored name that is shown so. Only names too long to be shown whole are searched for, in all
 /// of the directory.
-fn find_shown(view: &View<'_>, shown: &Shown) -> Result<Option<Vec<u8>>> {
+fn find_shown(view: &View<'_>, name: &[u8]) -> Result<Option<Vec<u8>>> {
+    match Shown::parse(name) {
+        Some(Shown::Whole(stored)) => Ok(Some(stored)),
+        Some(shown) => find_long(view, &shown),
+        None => Ok(None),
+    }
+}
+
+/// The stored name that begins and ends so.
+fn find_long(view: &View<'_>, shown: &Shown) -> Result<Option<Vec<u8>>> {
     if view.shape == Shape::Linear {
         for at in (0..view.blocks).map(FileBlock) {
             if let Some(stored) = find_in_leaf(view, at, shown)? {

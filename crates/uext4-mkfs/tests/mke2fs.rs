@@ -354,7 +354,7 @@ fn features() {
 #[test]
 fn encodings() {
     for strict in [None, Some(false), Some(true)] {
-        let encoding = strict.map(|strict| Encoding { strict });
+        let encoding = strict.map(|strict| Encoding { strict, ..Encoding::default() });
         // The word for the encoding adds the feature.
         let features = if strict.is_some() { "" } else { "casefold" }.to_owned();
         same(40 * MIB, &Options { features, encoding, ..base() });

@@ -4,6 +4,8 @@
 //! without the rules for Turkic languages) and without the code points that are ignored by default.
 //! On disk: names as they were given; the superblock's `s_encoding` and `s_encoding_flags`
 //! (super.rst); the flag `EXT4_CASEFOLD_FL` of a directory (inodes.rst).
+//! Some kernels of about Linux 6.12 kept the ignored code points, and hashed names by
+//! [`fold_whole`].
 //! Invariants: the tables are of Unicode 12.1 for ever, because hashes on disk depend on them. Code
 //! points that it does not know fold to themselves. A name that is not UTF-8 is equal to itself
 //! alone. A name folds to at most three times its length.
@@ -18,20 +20,29 @@ use tables::{CLASSES, IGNORED, SEVERAL, SHIFTED, SINGLE};
 pub const UTF8_12_1: u16 = 1;
 /// Bit of `s_encoding_flags`: names that are not UTF-8 are refused.
 pub const STRICT: u16 = 0x1;
+/// Bit of `s_encoding_flags`: no kernel has ever hashed names otherwise, so that no name has to be
+/// looked for but by its hash.
+pub const NO_COMPAT_FALLBACK: u16 = 0x2;
 
 /// What the superblock says about names in directories that fold case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Encoding {
     /// Names that are not UTF-8 are refused.
     pub strict: bool,
+    /// Names are looked for by their hash alone.
+    pub no_compat_fallback: bool,
 }
 
 impl Encoding {
     /// That of a superblock; `None` if it is not known.
     #[must_use]
     pub const fn of(sb: &RawSuperblock) -> Option<Self> {
+        let flags = sb.s_encoding_flags.get();
         match sb.s_encoding.get() {
-            UTF8_12_1 => Some(Self { strict: sb.s_encoding_flags.get() & STRICT != 0 }),
+            UTF8_12_1 => Some(Self {
+                strict: flags & STRICT != 0,
+                no_compat_fallback: flags & NO_COMPAT_FALLBACK != 0,
+            }),
             _ => None,
         }
     }
@@ -39,7 +50,9 @@ impl Encoding {
     /// Puts it in a superblock.
     pub fn put(self, sb: &mut RawSuperblock) {
         sb.s_encoding.set(UTF8_12_1);
-        sb.s_encoding_flags.set(if self.strict { STRICT } else { 0 });
+        let strict = if self.strict { STRICT } else { 0 };
+        let no_fallback = if self.no_compat_fallback { NO_COMPAT_FALLBACK } else { 0 };
+        sb.s_encoding_flags.set(strict | no_fallback);
     }
 }
 
@@ -57,6 +70,13 @@ impl<'n> FoldedName<'n> {
         Self { name, folded: fold(name) }
     }
 
+    /// Whether a stored name that is the same is the only one: names that are not the same to a
+    /// kernel that keeps ignored code points may stand side by side.
+    #[must_use]
+    pub fn is_surely(&self, stored: &[u8]) -> bool {
+        stored == self.name || !(has_ignored(self.name) || has_ignored(stored))
+    }
+
     /// Whether a stored name is the same but for case.
     #[must_use]
     pub fn is(&self, stored: &[u8]) -> bool {
@@ -71,6 +91,34 @@ impl<'n> FoldedName<'n> {
 /// folds to it.
 #[must_use]
 pub fn fold(name: &[u8]) -> Cow<'_, [u8]> {
+    fold_as(name, Ignored::Dropped)
+}
+
+/// As [`fold`], with the code points that are ignored.
+#[must_use]
+pub fn fold_whole(name: &[u8]) -> Cow<'_, [u8]> {
+    fold_as(name, Ignored::Kept)
+}
+
+/// Whether a name has code points that are ignored.
+#[must_use]
+pub fn has_ignored(name: &[u8]) -> bool {
+    let text = if name.is_ascii() { None } else { std::str::from_utf8(name).ok() };
+    text.is_some_and(|text| text.chars().any(|c| is_ignored(u32::from(c))))
+}
+
+/// What becomes of the code points that are ignored.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ignored {
+    Dropped,
+    Kept,
+}
+
+fn is_ignored(code: u32) -> bool {
+    row_of(IGNORED, code, |row| row.0).is_some_and(|&(_, last)| code <= last)
+}
+
+fn fold_as(name: &[u8], ignored: Ignored) -> Cow<'_, [u8]> {
     if name.is_ascii() {
         return match name.iter().any(u8::is_ascii_uppercase) {
             true => Cow::Owned(name.to_ascii_lowercase()),
@@ -78,7 +126,7 @@ pub fn fold(name: &[u8]) -> Cow<'_, [u8]> {
         };
     }
     match std::str::from_utf8(name) {
-        Ok(text) => Cow::Owned(fold_text(text).into_bytes()),
+        Ok(text) => Cow::Owned(fold_text(text, ignored).into_bytes()),
         Err(_) => Cow::Borrowed(name),
     }
 }
@@ -90,15 +138,18 @@ struct Folded {
     marks: Vec<(u8, char)>,
 }
 
-fn fold_text(text: &str) -> String {
+fn fold_text(text: &str, ignored: Ignored) -> String {
     let mut out = Folded { text: String::with_capacity(text.len()), marks: Vec::new() };
     for c in text.chars() {
         let code = u32::from(c);
         if c.is_ascii() {
             out.push(c.to_ascii_lowercase());
-        } else if row_of(IGNORED, code, |row| row.0).is_some_and(|&(_, last)| code <= last) {
+        } else if is_ignored(code) {
             // Marks do not move over it.
-            out.end_marks();
+            match ignored {
+                Ignored::Dropped => out.end_marks(),
+                Ignored::Kept => out.push(c),
+            }
         } else if let Some(syllable) = code.checked_sub(HANGUL).filter(|&s| s < SYLLABLES) {
             jamo(syllable).for_each(|c| out.push(c));
         } else if let Some((_, to)) = exact(SEVERAL, code, |row| row.0) {
@@ -205,6 +256,21 @@ mod tests {
         ] {
             assert!(!is_same(a, b) && !is_same(b, a), "{a:?} and {b:?}");
         }
+    }
+
+    #[test]
+    fn ignored_code_points_are_dropped_or_kept() {
+        let heart = "\u{2764}\u{fe0f}A".as_bytes();
+        assert!(has_ignored(heart) && !has_ignored("\u{2764}".as_bytes()));
+        assert_eq!(&*fold(heart), "\u{2764}a".as_bytes());
+        assert_eq!(&*fold_whole(heart), "\u{2764}\u{fe0f}a".as_bytes());
+        // Marks keep their order around what is kept.
+        let marks = "q\u{307}\u{323}\u{34f}\u{307}\u{323}";
+        let want = "q\u{323}\u{307}\u{34f}\u{323}\u{307}";
+        assert_eq!(&*fold_whole(marks.as_bytes()), want.as_bytes());
+        let name = FoldedName::new(heart);
+        assert!(name.is("\u{2764}a".as_bytes()) && !name.is_surely("\u{2764}a".as_bytes()));
+        assert!(name.is_surely(heart));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 use crate::casefold;
 use crate::num::lo32;
+use std::ops::RangeInclusive;
 
 /// Hash function of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -77,7 +78,37 @@ impl DirHasher {
     /// that names with this hash continue from the block before.
     #[must_use]
     pub fn hash(&self, name: &[u8]) -> (u32, u32) {
-        let name = if self.folds { &*casefold::fold(name) } else { name };
+        match self.folds {
+            true => self.hash_bytes(&casefold::fold(name)),
+            false => self.hash_bytes(name),
+        }
+    }
+
+    /// The hash and minor hash by which a name is in a leaf for these hashes. A kernel that kept
+    /// ignored code points has put a name with such ones where it belongs by the whole of it. If
+    /// it has also split the leaf by that, the name may belong nowhere near; it then counts as
+    /// one at the near end of the leaf. Later splits do not change what it counts as. `None`: it
+    /// is in the wrong leaf.
+    #[must_use]
+    pub fn hash_within(&self, name: &[u8], range: &RangeInclusive<u32>) -> Option<(u32, u32)> {
+        let (hash, minor) = self.hash(name);
+        if range.contains(&hash) {
+            return Some((hash, minor));
+        }
+        if !self.folds || !casefold::has_ignored(name) {
+            return None;
+        }
+        let whole = self.hash_bytes(&casefold::fold_whole(name));
+        if range.contains(&whole.0) {
+            return Some(whole);
+        }
+        let (low, high) = (*range.start(), *range.end());
+        // Not the upper end itself, which is looked for in the next leaf.
+        let near = if hash < low { low } else { high.saturating_sub(2).max(low) };
+        Some((near & !1, minor))
+    }
+
+    fn hash_bytes(&self, name: &[u8]) -> (u32, u32) {
         let start = if self.seed == [0; 4] { MD4_START } else { self.seed };
         let (hash, minor) = match self.version {
             HashVersion::Legacy => (self.legacy(name), 0),
@@ -255,6 +286,27 @@ mod tests {
             (0x5fdc_dbf2, 0xe019_86d1),
         ];
         check(HashVersion::Tea, SEED, tea_seeded);
+    }
+
+    #[test]
+    fn names_with_ignored_code_points_count_where_they_are() {
+        let hasher =
+            DirHasher { version: HashVersion::HalfMd4, unsigned: true, seed: SEED, folds: true };
+        let name = "\u{2764}\u{fe0f}".as_bytes();
+        let (hash, whole) = (hasher.hash(name), hasher.hash_bytes(name));
+        assert_eq!(hash, hasher.hash("\u{2764}".as_bytes()));
+        assert_ne!(hash.0, whole.0);
+        let within = |low, high| hasher.hash_within(name, &(low..=high)).map(|found| found.0);
+        assert_eq!(within(0, u32::MAX), Some(hash.0));
+        assert_eq!(within(whole.0, whole.0 + 2), Some(whole.0));
+        let (low, high) = (hash.0.min(whole.0), hash.0.max(whole.0));
+        assert_eq!(within(0, low - 2), Some(low - 4));
+        assert_eq!(within(high + 2, u32::MAX), Some(high + 2));
+        assert_eq!(within(high + 2, high + 2), Some(high + 2));
+        let ascii = hasher.hash(b"a").0;
+        assert_eq!(hasher.hash_within(b"a", &(ascii + 2..=u32::MAX)), None);
+        let unfolded = DirHasher { folds: false, ..hasher };
+        assert_eq!(unfolded.hash_within(name, &(0..=whole.0 - 2)), None);
     }
 
     #[test]

@@ -2,8 +2,9 @@
 //! policies that the kernel refuses, a wrong key, memory.
 //!
 //! Fault model: a truncate that was completed without the key, which leaves its tail; a policy that
-//! depends on what the file system may change; another key by the descriptor of the right one; a read as large as the file. Not covered: what the
-//! kernel makes of the files (`encryption.rs` of the command).
+//! depends on what the file system may change; another key by the descriptor of the right one; a
+//! read as large as the file. Not covered: what the kernel makes of the files (`encryption.rs` of
+//! the command).
 
 mod common;
 

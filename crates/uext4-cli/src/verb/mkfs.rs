@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use uext4_device::{DaxDevice, FileDevice, FileOptions, SharedDevice};
 use uext4_mkfs::{FsType, JournalDevice, Options, Report, Usage, format_with_journal};
-use uext4_ondisk::casefold::Encoding;
 use uuid::Uuid;
 
 use crate::copy::host_source::HostSource;
@@ -380,12 +379,12 @@ fn extended_word(
             {
                 return Err("give encoding= before it");
             }
-            let strict = match value {
-                Some("strict") => true,
-                Some("nostrict") => false,
+            let encoding = options.encoding.get_or_insert_default();
+            match value {
+                Some("strict") => encoding.strict = true,
+                Some("nostrict") => encoding.strict = false,
                 _ => return Err("want strict or nostrict"),
-            };
-            options.encoding = Some(Encoding { strict });
+            }
         }
         "offset" => {
             let offset = value.and_then(parse_size).ok_or(NO_OFFSET)?;

@@ -21,17 +21,17 @@ pub struct Scan {
 /// # Errors
 /// A malformed record. If the name is found, only a malformed record before it.
 pub fn scan(block: &[u8], name: &[u8], has_csum_tail: bool) -> Result<Scan, CorruptKind> {
-    scan_by(block, name.len(), |stored| stored == name, has_csum_tail)
+    scan_by(block, name.len(), |entry| entry.name == name, has_csum_tail)
 }
 
-/// As [`scan`], for a name of this length that `is_it` tells from others.
+/// As [`scan`], for a name of this length; `is_it` tells the entries that have it from others.
 ///
 /// # Errors
 /// As [`scan`].
 pub fn scan_by(
     block: &[u8],
     name_len: usize,
-    is_it: impl Fn(&[u8]) -> bool,
+    is_it: impl Fn(&DirEntry<'_>) -> bool,
     has_csum_tail: bool,
 ) -> Result<Scan, CorruptKind> {
     let need = rec_len_for(name_len);
@@ -41,7 +41,7 @@ pub fn scan_by(
         let entry = entry?;
         let mut used = 0;
         if entry.is_live() {
-            if is_it(entry.name) {
+            if is_it(&entry) {
                 return Ok(Scan { found: true, gap: None, has_room: false });
             }
             used = rec_len_for(entry.name.len());
@@ -59,20 +59,20 @@ pub fn scan_by(
 /// # Errors
 /// A malformed record before it.
 pub fn find<'a>(block: &'a [u8], name: &[u8]) -> Result<Option<DirEntry<'a>>, CorruptKind> {
-    find_by(block, |stored| stored == name)
+    find_by(block, |entry| entry.name == name)
 }
 
-/// The first live record whose name `is_it`.
+/// The first live record that `is_it`.
 ///
 /// # Errors
 /// As [`find`].
 pub fn find_by(
     block: &[u8],
-    is_it: impl Fn(&[u8]) -> bool,
+    is_it: impl Fn(&DirEntry<'_>) -> bool,
 ) -> Result<Option<DirEntry<'_>>, CorruptKind> {
     for entry in DirBlock::new(block) {
         let entry = entry?;
-        if entry.is_live() && is_it(entry.name) {
+        if entry.is_live() && is_it(&entry) {
             return Ok(Some(entry));
         }
     }

@@ -7,6 +7,7 @@
 use super::view::View;
 use crate::cache::Buffer;
 use crate::error::{Error, Result};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use uext4_ondisk::hash::DirHasher;
 use uext4_ondisk::htree::{self, DxEntry, DxNode};
@@ -125,6 +126,12 @@ impl<'v> HashPath<'v> {
             return Ok(None);
         };
         Ok(Some(frame.entry(self.view, frame.at + 1)?.hash))
+    }
+
+    /// Hashes of the names that the leaf may have. The greatest ones may continue in the next leaf.
+    pub(super) fn range(&self) -> Result<RangeInclusive<u32>> {
+        let high = self.next_low()?.map_or(u32::MAX, |low| low & !1);
+        Ok(self.low & !1..=high)
     }
 
     /// Moves to the next leaf; false at the last one.

@@ -78,11 +78,14 @@ impl<'a> Entries<'a> {
         Ok(())
     }
 
-    /// The entry whose name `is_it`.
-    pub(super) fn find(&self, is_it: impl Fn(&[u8]) -> bool) -> Result<Option<Found>> {
+    /// The first entry that `is_it`.
+    pub(super) fn find(
+        &self,
+        is_it: impl Fn(&dir_entry::DirEntry<'_>) -> bool,
+    ) -> Result<Option<Found>> {
         let mut found = None;
         self.each(&mut |offset, entry| {
-            if is_it(entry.name) {
+            if is_it(&entry) {
                 found = Some(Found { offset, ino: entry.ino, kind: entry.kind() });
             }
             found.is_none()

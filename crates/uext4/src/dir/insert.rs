@@ -9,10 +9,11 @@ mod plan;
 
 use super::hash_path::{Frame, with_node};
 use super::inline;
-use super::leaf::{self, Halves};
+use super::leaf::{self, Halves, LeafHasher};
 use super::lookup::dots;
 use super::names;
 use super::view::{Shape, View, check_name};
+use super::wanted::Wanted;
 use crate::cache::{BlockKind, Buffer};
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::{self, Growth};
@@ -22,7 +23,6 @@ use new_entry::NewEntry;
 use plan::NewName;
 use std::sync::Arc;
 use uext4_ondisk::dir_entry;
-use uext4_ondisk::hash::DirHasher;
 use uext4_ondisk::htree::{self, DxEntry, DxRoot};
 use uext4_ondisk::{CorruptKind, FileBlock, FileKind, Ino, InodeFlags, Place};
 
@@ -60,7 +60,7 @@ enum Target {
 #[derive(Debug)]
 struct LeafSplit {
     leaf: Arc<Buffer>,
-    hasher: DirHasher,
+    hasher: LeafHasher,
     /// What the block is split into.
     halves: Halves,
     /// The version of the block that the halves are of.
@@ -89,7 +89,7 @@ impl LeafSplit {
             let halves = leaf::split(&self.leaf.read(), &self.hasher, new.has_csum, is_first);
             self.halves = halves.map_err(here)?;
         }
-        let half = self.halves.half_for(self.hasher.hash(new.name).0);
+        let half = self.halves.half_for(self.hasher.hasher.hash(new.name).0);
         demand(new.put(half).map_err(here)?)?;
         Ok(true)
     }
@@ -148,7 +148,7 @@ impl<'a> Insertion<'a> {
         }
         let stored = view.encrypted.then(|| names::to_add(&view, name)).transpose()?;
         let stored = stored.as_deref().unwrap_or(name);
-        let new = NewName { stored, respells };
+        let new = NewName { wanted: &Wanted::new(&view, stored), respells };
         if view.shape == Shape::Inline && !plan::fits_inode(&view, new)? {
             inline::leave(&view.inline_entries()?)?;
             view = View::of(dir)?;
@@ -225,7 +225,7 @@ impl<'a> Insertion<'a> {
             let mut bytes = handle.write(&split.leaf)?;
             let (own, parent) = dots(&view, &bytes)?;
             let (own, parent) = (own.ino, parent.ino);
-            let root = DxRoot { hash: split.hasher.version, levels: 0, own, parent };
+            let root = DxRoot { hash: split.hasher.hasher.version, levels: 0, own, parent };
             let entries = [
                 DxEntry { hash: 0, block: lower_at },
                 DxEntry { hash: split.halves.index_hash(), block: upper_at },

@@ -5,6 +5,7 @@
 //! record is at most 264 bytes and a leaf at least 1012. Each half of its split has room for the
 //! new record.
 
+use std::ops::RangeInclusive;
 use uext4_ondisk::CorruptKind;
 use uext4_ondisk::dir_entry::{self, DirBlock, RawDirEntry, TAIL_SIZE};
 use uext4_ondisk::hash::DirHasher;
@@ -15,6 +16,13 @@ struct Hashed {
     hash: u32,
     offset: u32,
     len: u32,
+}
+
+/// How the names of one leaf are hashed, and the hashes that they may have.
+#[derive(Clone, Debug)]
+pub(super) struct LeafHasher {
+    pub(super) hasher: DirHasher,
+    pub(super) range: RangeInclusive<u32>,
 }
 
 /// A leaf that was split.
@@ -75,7 +83,7 @@ pub(super) fn pack(block: &[u8], has_tail: bool) -> Result<Vec<u8>, CorruptKind>
 /// block is the first one of a directory that becomes a tree; its `.` and `..` are left out.
 pub(super) fn split(
     block: &[u8],
-    hasher: &DirHasher,
+    hasher: &LeafHasher,
     has_tail: bool,
     first: bool,
 ) -> Result<Halves, CorruptKind> {
@@ -97,7 +105,7 @@ pub(super) fn split(
 /// Live records in order of hash.
 fn by_hash(
     block: &[u8],
-    hasher: &DirHasher,
+    hasher: &LeafHasher,
     has_tail: bool,
     first: bool,
 ) -> Result<Vec<Hashed>, CorruptKind> {
@@ -111,7 +119,10 @@ fn by_hash(
             let why = "'.' or '..' out of place";
             return Err(CorruptKind::DirEntry { offset: entry.offset, why });
         }
-        let (hash, _) = hasher.hash(entry.name);
+        let Some((hash, _)) = hasher.hasher.hash_within(entry.name, &hasher.range) else {
+            let why = "name is in the wrong leaf";
+            return Err(CorruptKind::DirEntry { offset: entry.offset, why });
+        };
         let len = dir_entry::rec_len_for(entry.name.len());
         hashed.push(Hashed { hash, offset: entry.offset, len });
     }
@@ -166,6 +177,10 @@ mod tests {
         folds: false,
     };
 
+    fn of_all(hasher: DirHasher) -> LeafHasher {
+        LeafHasher { hasher, range: 0..=u32::MAX }
+    }
+
     fn add(block: &mut [u8], name: &[u8], ino: u32, has_tail: bool) -> bool {
         dir_entry::insert(block, name, Ino(ino), Some(FileKind::Regular), has_tail).unwrap()
     }
@@ -199,7 +214,7 @@ mod tests {
                 for has_tail in [false, true] {
                     let block = full(block_size, name_len, has_tail);
                     assert!(!has_room(&block, 255, has_tail).unwrap());
-                    let mut halves = split(&block, &HASHER, has_tail, false).unwrap();
+                    let mut halves = split(&block, &of_all(HASHER), has_tail, false).unwrap();
                     let mut all = names(&halves.lower, has_tail);
                     let upper = names(&halves.upper, has_tail);
                     assert!(!all.is_empty() && !upper.is_empty());
@@ -230,7 +245,7 @@ mod tests {
             DirHasher { version: HashVersion::Legacy, unsigned: true, seed: [0; 4], folds: false };
         let (one, other) = colliding_pair(&hasher);
         assert!(add(&mut block, &one, 1, false) && add(&mut block, &other, 2, false));
-        let halves = split(&block, &hasher, false, false).unwrap();
+        let halves = split(&block, &of_all(hasher), false, false).unwrap();
         assert!(halves.is_continued);
         assert_eq!(halves.index_hash(), hasher.hash(&one).0 | 1);
     }
@@ -271,9 +286,9 @@ mod tests {
         for n in 0..20 {
             assert!(add(&mut block, format!("name{n}").as_bytes(), 20 + n, true));
         }
-        let halves = split(&block, &HASHER, true, true).unwrap();
+        let halves = split(&block, &of_all(HASHER), true, true).unwrap();
         let all = names(&halves.lower, true).len() + names(&halves.upper, true).len();
         assert_eq!(all, 20);
-        assert!(split(&block, &HASHER, true, false).is_err());
+        assert!(split(&block, &of_all(HASHER), true, false).is_err());
     }
 }

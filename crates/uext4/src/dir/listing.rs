@@ -120,9 +120,8 @@ fn read_tree(view: &View<'_>, start: u32, out: &mut KeyedListing<'_, '_>) -> Res
     loop {
         let at = path.leaf;
         let bytes = view.leaf(at)?.read().to_vec();
-        let low = path.low & !1;
         let high = path.next_low()?.map(|low| low & !1);
-        names.range = low..=high.unwrap_or(u32::MAX);
+        names.range = path.range()?;
         names.gather(view, at, &bytes, start, 0)?;
         // Names whose hash is the bound are kept, because the next leaf may have more of them.
         if !out.show(names.take_below(high))? || !path.advance()? {
@@ -177,10 +176,9 @@ impl Names {
             if entry.is_dot() {
                 return Err(view.bad_record(at, entry.offset, "'.' or '..' out of place"));
             }
-            let (hash, minor) = self.hasher.hash(entry.name);
-            if !self.range.contains(&hash) {
+            let Some((hash, minor)) = self.hasher.hash_within(entry.name, &self.range) else {
                 return Err(view.bad_record(at, entry.offset, "name is in the wrong leaf"));
-            }
+            };
             if hash < start {
                 continue;
             }

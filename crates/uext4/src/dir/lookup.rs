@@ -2,7 +2,8 @@
 
 use super::hash_path::HashPath;
 use super::view::{Shape, View, check_name};
-use super::{inline, leaf, names};
+use super::wanted::{Fit, Wanted};
+use super::{inline, leaf, names, strays};
 use crate::alloc::Space;
 use crate::cache::{BlockKind, Buffer};
 use crate::error::{Error, ErrorKind, Result};
@@ -10,7 +11,8 @@ use crate::extent::{self, Growth};
 use crate::inode::Inode;
 use crate::journal::Handle;
 use std::sync::Arc;
-use uext4_ondisk::dir_entry::{self, DirEntry, RawDirEntry};
+use uext4_ondisk::casefold::FoldedName;
+use uext4_ondisk::dir_entry::{self, DirBlock, DirEntry, RawDirEntry};
 use uext4_ondisk::{CorruptKind, FileBlock, FileKind, Incompat, Ino, Place};
 
 /// A directory entry that was found. It is valid until the directory is changed by other means than
@@ -64,74 +66,142 @@ pub fn lookup(dir: &Inode, name: &[u8]) -> Result<Option<FoundEntry>> {
 /// `NotADirectory`; `Corrupt`.
 pub fn is_respelling(dir: &Inode, name: &[u8], new_name: &[u8]) -> Result<bool> {
     let view = View::of(dir)?;
-    Ok(view.folding.is_some() && name != new_name && view.is_name(name)(new_name))
+    Ok(view.folding.is_some() && name != new_name && FoldedName::new(name).is(new_name))
 }
 
 /// The entry with a name as it is stored.
 pub(super) fn lookup_stored(view: &View<'_>, name: &[u8]) -> Result<Option<FoundEntry>> {
-    if view.shape == Shape::Linear {
-        for at in 0..view.blocks {
-            if let Some(entry) = find(view, FileBlock(at), name)? {
-                return Ok(Some(entry));
+    let wanted = Wanted::new(view, name);
+    match view.shape {
+        Shape::Linear => {
+            let mut search = Search::new(view, &wanted);
+            for at in 0..view.blocks {
+                if search.ends_in(FileBlock(at))? {
+                    break;
+                }
             }
+            Ok(search.found)
         }
-        return Ok(None);
+        Shape::Inline => lookup_inline(view, &wanted),
+        Shape::Indexed => lookup_by_hash(view, &wanted),
     }
-    if view.shape == Shape::Inline {
-        return Ok(view.inline_entries()?.find(view.is_name(name))?.map(
-            |inline::Found { offset, ino, kind }| FoundEntry {
-                ino,
-                kind,
-                at: EntryPlace::Inode(offset, name.into()),
-            },
-        ));
+}
+
+fn lookup_inline(view: &View<'_>, wanted: &Wanted<'_>) -> Result<Option<FoundEntry>> {
+    let entries = view.inline_entries()?;
+    let mut found = entries.find(|entry| wanted.fits(entry) == Fit::Exact)?;
+    if found.is_none() {
+        found = entries.find(|entry| wanted.fits(entry) != Fit::No)?;
     }
-    let (mut path, hash) = HashPath::to_name(view, name)?;
+    Ok(found.map(|inline::Found { offset, ino, kind }| FoundEntry {
+        ino,
+        kind,
+        at: EntryPlace::Inode(offset, wanted.stored.into()),
+    }))
+}
+
+fn lookup_by_hash(view: &View<'_>, wanted: &Wanted<'_>) -> Result<Option<FoundEntry>> {
+    let (mut path, hash) = HashPath::to_name(view, wanted.stored)?;
+    let mut search = Search::new(view, wanted);
     loop {
-        if let Some(entry) = find(view, path.leaf, name)? {
-            return Ok(Some(entry));
+        if search.ends_in(path.leaf)? {
+            return Ok(search.found);
         }
         if !path.advance_within(hash)? {
-            return Ok(None);
+            break;
+        }
+    }
+    let stray = if strays::may_be_there(view)? { find_stray(view, wanted)? } else { None };
+    match stray {
+        Some((stray, Fit::Exact)) => Ok(Some(stray)),
+        stray => Ok(search.found.or(stray.map(|stray| stray.0))),
+    }
+}
+
+/// The entry of any leaf that fits best.
+pub(super) fn find_stray(
+    view: &View<'_>,
+    wanted: &Wanted<'_>,
+) -> Result<Option<(FoundEntry, Fit)>> {
+    let mut path = HashPath::to_hash(view, 0)?;
+    let mut search = Search::new(view, wanted);
+    loop {
+        if search.ends_in(path.leaf)? {
+            return Ok(search.found.map(|found| (found, Fit::Exact)));
+        }
+        if !path.advance()? {
+            return Ok(search.found.map(|found| (found, Fit::Same)));
         }
     }
 }
 
-/// The entry `name` of one block.
-pub(super) fn find(view: &View<'_>, at: FileBlock, name: &[u8]) -> Result<Option<FoundEntry>> {
+/// A search through blocks, which ends at the very entry.
+struct Search<'v> {
+    view: &'v View<'v>,
+    wanted: &'v Wanted<'v>,
+    /// The entry that fits best so far.
+    found: Option<FoundEntry>,
+}
+
+impl<'v> Search<'v> {
+    fn new(view: &'v View<'v>, wanted: &'v Wanted<'v>) -> Self {
+        Self { view, wanted, found: None }
+    }
+
+    /// Searches one block. True: the very entry is found.
+    fn ends_in(&mut self, at: FileBlock) -> Result<bool> {
+        let Some((found, fit)) = find(self.view, at, self.wanted)? else { return Ok(false) };
+        if fit == Fit::Exact || self.found.is_none() {
+            self.found = Some(found);
+        }
+        Ok(fit == Fit::Exact)
+    }
+}
+
+/// The entry of one block that fits best.
+pub(super) fn find(
+    view: &View<'_>,
+    at: FileBlock,
+    wanted: &Wanted<'_>,
+) -> Result<Option<(FoundEntry, Fit)>> {
     let buffer = view.leaf(at)?;
     let found = {
         let bytes = buffer.read();
-        let found = if view.is_checked(&bytes) {
-            match view.folding {
-                None => dir_entry::find_checked(&bytes, name, view.has_csum()),
-                Some(_) => find_slowly(view, at, &bytes, name)?,
-            }
+        let found = if view.is_checked(&bytes) && wanted.is_by_bytes() {
+            let found = dir_entry::find_checked(&bytes, wanted.stored, view.has_csum());
+            found.map(|entry| (entry, Fit::Exact))
         } else if view.encrypted {
             return Err(view.unchecked(at, &bytes));
         } else {
             // The name may precede the damage.
-            find_slowly(view, at, &bytes, name)?
+            find_slowly(&bytes, wanted).map_err(|kind| view.corrupt(at, kind))?
         };
         match found {
-            Some(entry) => Some((view.check_ino(at, &entry)?, entry.kind(), entry.offset)),
+            Some((entry, fit)) => {
+                Some((view.check_ino(at, &entry)?, entry.kind(), entry.offset, fit))
+            }
             None => None,
         }
     };
-    Ok(found.map(|(ino, kind, offset)| FoundEntry {
-        ino,
-        kind,
-        at: EntryPlace::Block(buffer, offset),
+    Ok(found.map(|(ino, kind, offset, fit)| {
+        (FoundEntry { ino, kind, at: EntryPlace::Block(buffer, offset) }, fit)
     }))
 }
 
 fn find_slowly<'b>(
-    view: &View<'_>,
-    at: FileBlock,
     block: &'b [u8],
-    name: &[u8],
-) -> Result<Option<DirEntry<'b>>> {
-    dir_entry::find_by(block, view.is_name(name)).map_err(|kind| view.corrupt(at, kind))
+    wanted: &Wanted<'_>,
+) -> Result<Option<(DirEntry<'b>, Fit)>, CorruptKind> {
+    let mut same = None;
+    for entry in DirBlock::new(block).live() {
+        let entry = entry?;
+        match wanted.fits(&entry) {
+            Fit::Exact => return Ok(Some((entry, Fit::Exact))),
+            Fit::Same if same.is_none() => same = Some((entry, Fit::Same)),
+            Fit::Same | Fit::No => {}
+        }
+    }
+    Ok(same)
 }
 
 /// The entry `..` of directory `dir`.
@@ -156,7 +226,7 @@ pub fn parent_entry(dir: &Inode) -> Result<FoundEntry> {
 /// The records `.` and `..` at the start of block 0.
 pub(super) fn dots<'b>(view: &View<'_>, block: &'b [u8]) -> Result<(DirEntry<'b>, DirEntry<'b>)> {
     let first = FileBlock(0);
-    let mut records = dir_entry::DirBlock::new(block);
+    let mut records = DirBlock::new(block);
     let mut next = |name: &[u8], why| match records.next() {
         Some(Ok(entry)) if entry.is_live() && entry.name == name => {
             view.check_ino(first, &entry)?;
@@ -215,6 +285,18 @@ pub fn is_empty(dir: &Inode) -> Result<bool> {
 }
 
 impl FoundEntry {
+    /// Whether both were found in one place of a directory.
+    pub fn is_at(&self, other: &Self) -> bool {
+        match (&self.at, &other.at) {
+            (EntryPlace::Block(buffer, at), EntryPlace::Block(same, also)) => {
+                Arc::ptr_eq(buffer, same) && at == also
+            }
+            (EntryPlace::Inode(at, _), EntryPlace::Inode(also, _)) => at == also,
+            (EntryPlace::Parent, EntryPlace::Parent) => true,
+            _ => false,
+        }
+    }
+
     /// Removes the entry of directory `dir`. Costs one credit. In a handle that also adds a name to
     /// the same directory the removal must come first, because [`super::Insertion::apply`] may move
     /// entries.

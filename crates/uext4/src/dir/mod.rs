@@ -20,7 +20,9 @@ mod leaf;
 mod listing;
 mod lookup;
 mod names;
+mod strays;
 mod view;
+mod wanted;
 
 pub use insert::Insertion;
 pub(crate) use insert::leave_inode;

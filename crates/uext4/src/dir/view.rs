@@ -115,23 +115,13 @@ impl<'a> View<'a> {
         if self.has_large_dir() { htree::MAX_LEVELS_LARGEDIR } else { htree::MAX_LEVELS }
     }
 
-    /// Tells the stored names that are `name` here from others. `.` and `..` are by their bytes
-    /// alone: other names fold to them as well.
-    pub(super) fn is_name<'n>(&self, name: &'n [u8]) -> impl Fn(&[u8]) -> bool + use<'n> {
-        let folded = self.folding.map(|_| FoldedName::new(name));
-        move |stored| match &folded {
-            Some(folded) => !is_dot(stored) && folded.is(stored),
-            None => stored == name,
-        }
-    }
-
     /// Checks that a name can be one of the directory.
     ///
     /// # Errors
     /// `InvalidArgument`.
     pub(super) fn check_spelling(&self, name: &[u8]) -> Result<()> {
         match self.folding {
-            Some(Encoding { strict: true }) if std::str::from_utf8(name).is_err() => {
+            Some(Encoding { strict: true, .. }) if std::str::from_utf8(name).is_err() => {
                 Err(Error::new(ErrorKind::InvalidArgument, "a name that is not UTF-8"))
             }
             Some(_) => {
@@ -264,8 +254,4 @@ pub(super) fn check_name(name: &[u8]) -> Result<()> {
         }
         _ => Ok(()),
     }
-}
-
-fn is_dot(name: &[u8]) -> bool {
-    matches!(name, b"." | b"..")
 }

@@ -18,6 +18,7 @@ mod goals;
 mod inline;
 mod reserved_clusters;
 mod slot;
+mod stray_names;
 mod table;
 mod usage;
 mod values;
@@ -35,6 +36,7 @@ pub(crate) use inline::InlineState;
 pub use reserved_clusters::ReservedClusters;
 pub(crate) use reserved_clusters::{HolePage, cluster_bytes};
 pub(crate) use slot::{put_slot, table_block_of};
+use stray_names::StrayNames;
 pub(crate) use table::Creation;
 pub use table::{InodeRef, InodeTable};
 pub use values::ValueInodes;
@@ -168,6 +170,7 @@ pub struct Inode {
     encrypted: AtomicBool,
     /// How, once that was asked.
     encryption: OnceLock<Box<Encryption>>,
+    stray_names: StrayNames,
     seed: InodeSeed,
     place: SlotPlace,
     /// The group where its blocks would best be, if they are few.
@@ -279,6 +282,7 @@ impl Inode {
             is_dax,
             encrypted,
             encryption: OnceLock::new(),
+            stray_names: StrayNames::unknown(),
             seed,
             place,
             data_group,

@@ -141,7 +141,13 @@ impl Vfs {
         if to.is_some() {
             self.files.context.check_not_append_only(new_dir)?;
         }
-        if mode == RenameMode::Replace && !crosses && dir::is_respelling(dir, name, new_name)? {
+        // Two entries may have names that were not the same to the kernel that made them.
+        let is_one = to.as_ref().is_some_and(|to| to.entry.is_at(&from.entry));
+        if mode == RenameMode::Replace
+            && !crosses
+            && is_one
+            && dir::is_respelling(dir, name, new_name)?
+        {
             return self.respell(attempt, &from, new_name);
         }
         match (mode, to) {

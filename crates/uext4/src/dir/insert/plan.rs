@@ -4,14 +4,15 @@ use super::{Gap, LeafSplit, Target};
 use crate::cache::Buffer;
 use crate::dir::hash_path::{Frame, HashPath};
 use crate::dir::inline;
-use crate::dir::leaf;
-use crate::dir::lookup::{self, find};
+use crate::dir::leaf::{self, LeafHasher};
+use crate::dir::lookup::{self, find, find_stray};
+use crate::dir::strays;
 use crate::dir::view::{Shape, View};
+use crate::dir::wanted::{Fit, Wanted};
 use crate::error::{Error, ErrorKind, Result};
 use std::sync::Arc;
 use uext4_ondisk::FileBlock;
-use uext4_ondisk::dir_entry::{self, Scan};
-use uext4_ondisk::hash::DirHasher;
+use uext4_ondisk::dir_entry::{self, DirEntry, Scan};
 
 /// Most blocks a hash tree can address.
 const INDEXED_BLOCKS_MAX: u32 = 1 << 28;
@@ -20,16 +21,19 @@ const INDEXED_BLOCKS_MAX: u32 = 1 << 28;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NewName<'n> {
     /// As it is stored.
-    pub(super) stored: &'n [u8],
+    pub(super) wanted: &'n Wanted<'n>,
     /// It is another spelling of a name that goes in the same handle.
     pub(super) respells: bool,
 }
 
 impl NewName<'_> {
     /// Tells the stored names that stand in the way from others.
-    fn is_taken_by(self, view: &View<'_>) -> impl Fn(&[u8]) -> bool {
-        let is_name = view.is_name(self.stored);
-        move |stored| !self.respells && is_name(stored)
+    fn is_taken_by(self, entry: &DirEntry<'_>) -> bool {
+        !self.respells && self.wanted.fits(entry) != Fit::No
+    }
+
+    fn stored(&self) -> &[u8] {
+        self.wanted.stored
     }
 }
 
@@ -51,10 +55,10 @@ pub(super) fn target(view: &View<'_>, name: NewName<'_>) -> Result<Target> {
 /// `Exists`; `Corrupt`.
 pub(super) fn fits_inode(view: &View<'_>, name: NewName<'_>) -> Result<bool> {
     let entries = view.inline_entries()?;
-    if entries.find(name.is_taken_by(view))?.is_some() {
+    if entries.find(|entry| name.is_taken_by(entry))?.is_some() {
         return Err(exists(name));
     }
-    inline::has_room(entries, name.stored)
+    inline::has_room(entries, name.stored())
 }
 
 /// Looks for a gap in every block. All blocks must be read anyhow to know that the name is new.
@@ -77,7 +81,7 @@ fn plan_linear(view: &View<'_>, name: NewName<'_>) -> Result<Target> {
     let first = FileBlock(0);
     let block = view.leaf(first)?;
     lookup::dots(view, &block.read())?;
-    let hasher = view.hasher(None)?;
+    let hasher = LeafHasher { hasher: view.hasher(None)?, range: 0..=u32::MAX };
     if scan(view, first, &block, name)?.0.has_room {
         return Ok(Target::Room(block, None));
     }
@@ -87,20 +91,24 @@ fn plan_linear(view: &View<'_>, name: NewName<'_>) -> Result<Target> {
 /// Descends the tree, looks for the name in all leaves that may hold it, and plans the change of
 /// the first one.
 fn plan_indexed(view: &View<'_>, name: NewName<'_>) -> Result<Target> {
-    let (mut path, hash) = HashPath::to_name(view, name.stored)?;
+    let (mut path, hash) = HashPath::to_name(view, name.stored())?;
     let at = path.leaf;
     let leaf = view.leaf(at)?;
     let (seen, gap) = scan(view, at, &leaf, name)?;
     let frames = if seen.has_room { Vec::new() } else { path.frames.clone() };
+    let hasher = LeafHasher { hasher: path.hasher, range: path.range()? };
     while path.advance_within(hash)? {
-        if !name.respells && find(view, path.leaf, name.stored)?.is_some() {
+        if !name.respells && find(view, path.leaf, name.wanted)?.is_some() {
             return Err(exists(name));
         }
+    }
+    if !name.respells && strays::may_be_there(view)? && find_stray(view, name.wanted)?.is_some() {
+        return Err(exists(name));
     }
     if seen.has_room {
         return Ok(Target::Room(leaf, gap));
     }
-    let split = plan_split(view, at, leaf, path.hasher, frames)?;
+    let split = plan_split(view, at, leaf, hasher, frames)?;
     let levels = split.frames.len() - 1;
     if split.frames.iter().all(Frame::is_full) && levels >= usize::from(view.levels_max()) {
         let context = format!("the index of directory inode {} is full", view.inode.ino());
@@ -117,14 +125,14 @@ fn scan(
     name: NewName<'_>,
 ) -> Result<(Scan, Option<Gap>)> {
     let bytes = block.read();
-    let seen = if view.is_checked(&bytes) && view.folding.is_none() {
-        dir_entry::scan_checked(&bytes, name.stored, view.has_csum())
+    let seen = if view.is_checked(&bytes) && name.wanted.is_by_bytes() {
+        dir_entry::scan_checked(&bytes, name.stored(), view.has_csum())
     } else if view.encrypted {
         return Err(view.unchecked(at, &bytes));
     } else {
         // The name may precede the damage.
-        let is_taken_by = name.is_taken_by(view);
-        dir_entry::scan_by(&bytes, name.stored.len(), is_taken_by, view.has_csum())
+        let is_taken = |entry: &DirEntry<'_>| name.is_taken_by(entry);
+        dir_entry::scan_by(&bytes, name.stored().len(), is_taken, view.has_csum())
             .map_err(|kind| view.corrupt(at, kind))?
     };
     match seen {
@@ -141,7 +149,7 @@ fn plan_split(
     view: &View<'_>,
     at: FileBlock,
     leaf: Arc<Buffer>,
-    hasher: DirHasher,
+    hasher: LeafHasher,
     frames: Vec<Frame>,
 ) -> Result<LeafSplit> {
     let (halves, version) = {
@@ -167,5 +175,5 @@ pub(super) fn check_size(view: &View<'_>, target: &Target, new_blocks: u32) -> R
 }
 
 fn exists(name: NewName<'_>) -> Error {
-    Error::new(ErrorKind::Exists, String::from_utf8_lossy(name.stored))
+    Error::new(ErrorKind::Exists, String::from_utf8_lossy(name.stored()))
 }

@@ -7,6 +7,7 @@
 
 use uext4_fsck::{Options, check};
 use uext4_sim::fsck_diff::Cases;
+use uext4_sim::oracle::{Oracle, expect_clean};
 
 const CASES: u64 = 150;
 
@@ -40,6 +41,7 @@ fn verdicts_on_damaged_images_are_those_of_e2fsck() {
 #[test]
 fn sound_images_have_no_finding_with_any_number_of_threads() {
     let Some(cases) = cases() else { return };
+    let oracle = Oracle::new().expect("e2fsck");
     for (shape, image) in cases.bases() {
         let reports = [0, 1, 2, 5].map(|threads| {
             let options = Options { threads, ..Options::default() };
@@ -47,6 +49,8 @@ fn sound_images_have_no_finding_with_any_number_of_threads() {
         });
         assert!(reports[0].findings.is_empty(), "{shape}: {:#?}", reports[0].findings);
         assert!(reports.iter().all(|report| *report == reports[0]), "{shape}");
+        let path = oracle.put(image, "image").expect("image");
+        expect_clean(&path).unwrap_or_else(|why| panic!("{shape}: {why}"));
         assert!(reports[0].counts.files > 60 && reports[0].counts.directories > 20);
     }
 }

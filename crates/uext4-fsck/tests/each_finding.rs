@@ -143,8 +143,14 @@ impl Faulty<'_> {
         self.anatomy.seal(&self.device, target);
     }
 
+    /// A node of the extent tree of a file that is not one of the file system's own.
     fn leaf(&self, edit: impl FnOnce(&mut [u8])) {
-        self.edit(|seal| matches!(seal, Seal::Extent(_)), edit);
+        let is_leaf = |t: &&Structure| {
+            matches!(t.seal, Seal::Extent(_)) && t.owner.is_some_and(|owner| owner.get() > 10)
+        };
+        let target = self.anatomy.targets.iter().find(is_leaf).expect("leaf");
+        self.edit_unsealed(target, edit);
+        self.anatomy.seal(&self.device, target);
     }
 
     fn journal(&self, edit: impl FnOnce(&mut [u8])) {

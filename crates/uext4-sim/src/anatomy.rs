@@ -8,6 +8,7 @@ use uext4_ondisk::checksum::{InodeSeed, crc32c};
 use uext4_ondisk::extent::ExtentNode;
 use uext4_ondisk::journal::superblock::{JournalChecksum, JournalFormat, RawJournalSuperblock};
 use uext4_ondisk::journal::{block, block::BlockType};
+use uext4_ondisk::mmp::RawMmp;
 use uext4_ondisk::{
     BlockNo, FileKind, GroupFlags, GroupNo, Ino, InodeFlags, Layout, RawGroupDesc, RawInode,
     RawSuperblock, bitmap, block_map, dir_entry, extent, group_desc, htree, inode, orphan, xattr,
@@ -43,6 +44,12 @@ pub enum Seal {
     LogBlock,
     /// An image in the log; its tag stands at this byte of the device.
     LogImage(u64),
+    /// The block of multiple mount protection.
+    Mmp,
+    /// A block of a quota file; it has no checksum.
+    Quota,
+    /// A block of a value in an inode; its hash stands in the inode, and is left as it is.
+    Value,
     /// A block of block numbers, or of a symbolic link.
     None,
 }
@@ -86,6 +93,10 @@ impl Anatomy {
         let journal = RawJournalSuperblock::zeroed().format();
         let mut anatomy = Self { layout, targets: Vec::new(), inodes: Vec::new(), journal };
         anatomy.add(1024, 1024, 0x290, Seal::Superblock);
+        if raw.s_mmp_block.get() != 0 {
+            let at = anatomy.layout.byte_of(BlockNo(raw.s_mmp_block.get()));
+            anatomy.add(at, 1024, 124, Seal::Mmp);
+        }
         for group in 0..anatomy.layout.group_count {
             anatomy.group(device, GroupNo(group));
         }
@@ -158,12 +169,18 @@ impl Anatomy {
         } else {
             self.block_map(device, &raw.i_block)
         };
+        let quotas = [sb.s_usr_quota_inum, sb.s_grp_quota_inum, sb.s_prj_quota_inum];
+        let is_quota = quotas.iter().any(|number| number.get() == ino.get());
         for (index, block) in blocks.into_iter().enumerate() {
             let image = bytes(device, self.layout.byte_of(block), self.layout.block_size as usize);
             if ino.get() == sb.s_journal_inum.get() {
                 self.log_block(device, index, block, &image);
             } else if ino.get() == sb.s_orphan_file_inum.get() {
                 self.add_block(block, Seal::Orphan(seed, block));
+            } else if is_quota {
+                self.add_block(block, Seal::Quota);
+            } else if raw.flags().contains(InodeFlags::EA_INODE) {
+                self.add_block(block, Seal::Value);
             } else if kind == FileKind::Directory {
                 let is_root = raw.flags().contains(InodeFlags::INDEX) && index == 0;
                 let is_index = is_root || htree::is_node(&image);
@@ -298,8 +315,13 @@ impl Anatomy {
                 }
             }
             Seal::LogBlock => self.seal_log_block(&mut image),
+            Seal::Mmp => {
+                if let Some(raw) = RawMmp::mut_from_prefix(&mut image) {
+                    raw.seal(checksums);
+                }
+            }
             Seal::LogImage(tag) => return self.seal_log_image(device, target, &image, tag),
-            Seal::None => {}
+            Seal::Quota | Seal::Value | Seal::None => {}
         }
         device.write_at(target.at, &image).expect("memory");
     }

@@ -1,5 +1,7 @@
 //! Small images of many shapes, by mke2fs: with something of everything that ext2 to ext4 have.
 
+mod furnish;
+
 use std::fs;
 use std::io;
 use std::os::unix::fs::{FileExt, symlink};
@@ -24,7 +26,21 @@ pub const SHAPES: &[(&str, u64)] = &[
     ("-t ext4 -b 1024 -N 512 -O inline_data,^has_journal", 4),
     ("-t ext4 -b 1024 -C 8192 -N 512 -O bigalloc,^has_journal,^resize_inode", 8),
     ("-t ext4 -b 1024 -N 512 -O ea_inode,large_dir,^has_journal", 6),
+    ("-t ext4 -b 4096 -N 512 -O ea_inode,^has_journal,^metadata_csum", 8),
+    ("-t ext4 -b 1024 -N 512 -O quota,project,^has_journal -E quotatype=usrquota:grpquota", 6),
+    ("-t ext4 -b 1024 -C 4096 -N 512 -O bigalloc,quota,project,^has_journal,^resize_inode", 8),
+    ("-t ext4 -b 1024 -N 512 -O casefold,^has_journal", 6),
+    ("-t ext4 -b 4096 -N 512 -O casefold,inline_data,orphan_file -J size=4", 16),
+    ("-t ext4 -b 1024 -N 512 -O encrypt,stable_inodes,^has_journal", 6),
+    ("-t ext4 -b 4096 -N 512 -O encrypt,inline_data,^has_journal", 8),
+    ("-t ext4 -b 1024 -N 512 -O verity,^has_journal", 6),
+    ("-t ext4 -b 1024 -N 512 -O mmp,^has_journal", 6),
+    ("-t ext4 -b 8192 -N 512 -O ^has_journal", 16),
+    ("-t ext4 -b 1024 -N 512 -O fast_commit", 8),
 ];
+
+/// Features with which the engine adds something.
+const FURNISHED: [&str; 5] = ["casefold", "encrypt", "verity", "quota", "ea_inode"];
 
 /// Makes an image.
 ///
@@ -43,7 +59,11 @@ pub fn image(options: &str, mib: u64) -> io::Result<MemoryDevice> {
     run(&mut command, &[0])?;
     // Directories get their hash trees.
     run(Command::new(tool("e2fsck")?).arg("-fyD").arg(&path), &[0, 1])?;
-    MemoryDevice::load(&path)
+    let device = MemoryDevice::load(&path)?;
+    if FURNISHED.iter().any(|feature| options.contains(feature)) {
+        return furnish::furnish(device).map_err(io::Error::other);
+    }
+    Ok(device)
 }
 
 fn tool(name: &str) -> io::Result<std::path::PathBuf> {
@@ -112,8 +132,5 @@ fn attributes(tree: &Path) -> io::Result<()> {
         set(&path, "user.first", 12);
         set(&path, &format!("user.{name}"), len);
     }
-    // With ea_inode the value gets an inode of its own.
-    let huge = tree.join("huge");
-    fs::write(&huge, [4; 10])?;
     Ok(())
 }

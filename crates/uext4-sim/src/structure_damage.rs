@@ -151,5 +151,8 @@ fn sort_of(seal: Seal) -> u8 {
         Seal::LogBlock => 11,
         Seal::LogImage(_) => 12,
         Seal::None => 13,
+        Seal::Mmp => 14,
+        Seal::Quota => 15,
+        Seal::Value => 16,
     }
 }

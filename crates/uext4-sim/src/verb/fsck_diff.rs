@@ -13,6 +13,9 @@ pub(crate) struct Args {
     /// Number of the first case
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Only images that mke2fs makes with this word, such as `encrypt`
+    #[arg(long, value_name = "WORD", default_value = "")]
+    only: String,
     /// Keep the image of the first difference in this file
     #[arg(long, value_name = "FILE")]
     keep: Option<std::path::PathBuf>,
@@ -24,7 +27,7 @@ pub(crate) struct Args {
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> Result<(), String> {
     let text = |error: std::io::Error| error.to_string();
-    let cases = Cases::new().map_err(text)?;
+    let cases = Cases::with(&args.only).map_err(text)?;
     let (mut failed, mut dirty, mut grown) = (0_u64, 0_u64, 0_u64);
     let mut peak = peak_mib();
     let mut reasons: BTreeMap<String, u64> = BTreeMap::new();
@@ -47,7 +50,12 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
             }
         }
         if args.verbose || !found.is_fine() {
-            println!("{}\n  reproduce: cargo xtask fsck-diff --seed {case} --cases 1", found.what);
+            let only = match args.only.as_str() {
+                "" => String::new(),
+                word => format!(" --only {word}"),
+            };
+            println!("{}", found.what);
+            println!("  reproduce: cargo xtask fsck-diff --seed {case} --cases 1{only}");
             print!("  ours: {}\n{}", found.ours, indent(&found.our_words));
             print!("  e2fsck: {}\n{}", found.theirs, indent(&found.their_words));
         }

@@ -249,10 +249,7 @@ fn size(
     // A Merkle tree lies behind the end of the file.
     let last_written = content.last_written.filter(|_| !raw.flags().contains(InodeFlags::VERITY));
     if let Some(last) = last_written {
-        let ratio = u64::from(volume.layout.cluster_blocks);
-        // A whole cluster is allocated, so blocks up to its end are lawful.
-        let needed = if ratio > 1 { (last / ratio * ratio).min(last) } else { last };
-        if found < needed * block_size {
+        if found < last * block_size {
             wrong((last + 1) * block_size);
             return;
         }

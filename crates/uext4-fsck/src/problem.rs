@@ -195,7 +195,7 @@ problems! {
     SuperChecksumType { found: u8 } "superblock.checksum_type" Fatal
         Sb, "checksum type is {found}, want 1";
     SuperMmp { block: u64, why: String } "superblock.mmp" Fatal
-        Sb, "MMP block {block} is invalid: {why}";
+        Sb, "MMP block {block}: {why}";
     SuperFreeBlocks { found: u64, want: u64 } "superblock.free_blocks" Warning
         Sb, "free blocks are {found}, counted {want}";
     SuperFreeInodes { found: u64, want: u64 } "superblock.free_inodes" Warning

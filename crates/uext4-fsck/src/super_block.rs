@@ -3,6 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use uext4_device::Device;
+use uext4_ondisk::mmp::{SEQ_CLEAN, SEQ_FSCK, SEQ_MAX};
 use uext4_ondisk::superblock::{MAGIC, STATE_ERROR, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use uext4_ondisk::{
     BlockNo, Compat, CorruptKind, Features, FormatError, GroupFlags, GroupNo, Incompat, Layout,
@@ -134,7 +135,12 @@ fn mmp_block(device: &dyn Device, sb: &RawSuperblock, layout: &Layout) -> Result
     let mut bytes = [0; size_of::<RawMmp>()];
     device.read_at(layout.byte_of(block), &mut bytes).map_err(|error| error.to_string())?;
     let raw = RawMmp::from_prefix(&bytes).unwrap_or_else(RawMmp::zeroed);
-    raw.verify(&layout.checksums).map_err(|kind| kind.to_string())
+    raw.verify(&layout.checksums).map_err(|kind| kind.to_string())?;
+    match raw.mmp_seq.get() {
+        SEQ_FSCK => Err("a checker is at work, or was ended; `uext4 tune --clear-mmp`".to_owned()),
+        SEQ_CLEAN | ..=SEQ_MAX => Ok(()),
+        other => Err(format!("its state {other:#x} is unknown; `uext4 tune --clear-mmp`")),
+    }
 }
 
 fn read(device: &dyn Device, offset: u64) -> Result<RawSuperblock, CheckError> {

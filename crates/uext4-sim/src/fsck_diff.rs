@@ -34,6 +34,9 @@ pub enum Reason {
     /// A quota tree that leads out of its file, or twice to a block: e2fsck leaves that branch
     /// out, and says nothing while usage is right without it. The kernel fails at such a block.
     QuotaTree,
+    /// The empty root of an extent tree says that there are more than five levels: to e2fsck this
+    /// is a matter of taste, the kernel refuses the file.
+    Depth,
 }
 
 /// The verdicts on one image.
@@ -160,6 +163,10 @@ fn reason(report: &Report, text: &str, theirs: bool) -> Option<Reason> {
     let leads_astray = |f: &Finding| f.code == "quota.file" && f.sentence.contains("leads ");
     if errors().all(leads_astray) {
         return Some(Reason::QuotaTree);
+    }
+    let too_deep = |f: &Finding| f.code == "extent.header" && f.sentence.contains("too deep");
+    if text.contains("could be more shallow") && errors().all(too_deep) {
+        return Some(Reason::Depth);
     }
     let log_start = |f: &Finding| {
         let fields = ["s_first", "s_maxlen"];

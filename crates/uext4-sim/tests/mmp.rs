@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use uext4::{Error, ErrorKind, FileKind, MountOptions, NewInode, Owner, Volume};
 use uext4_device::{Device, MemoryDevice, SharedDevice};
 use uext4_fsck::check;
-use uext4_ondisk::mmp::{SEQ_CLEAN, SEQ_FSCK};
+use uext4_ondisk::mmp::{SEQ_CLEAN, SEQ_FSCK, SEQ_MAX};
 use uext4_ondisk::{Layout, RawGroupDesc, RawMmp, RawSuperblock};
 
 const SECOND: Duration = Duration::from_millis(100);
@@ -297,6 +297,23 @@ fn blocks_that_cannot_be_trusted_are_refused() {
         let error = open(&device, "one").unwrap_err().to_string();
         assert!(error.contains(want) && !error.contains('\n'), "{want}: {error}");
         assert!(whole(&memory) == before, "{want}: the image was changed");
+    }
+}
+
+/// States that no host writes, and that of a check, are findings, as to `e2fsck -fn`; a host's claim
+/// is none.
+#[test]
+fn the_checker_knows_the_states_of_the_block() {
+    let cases =
+        [(SEQ_CLEAN, true), (1, true), (SEQ_MAX, true), (SEQ_FSCK, false), (SEQ_FSCK + 1, false)];
+    for (seq, is_clean) in cases {
+        let memory = made();
+        let (_, layout, at, mut mmp) = block(&*memory);
+        mmp.mmp_seq.set(seq);
+        mmp.seal(&layout.checksums);
+        memory.write_at(at, mmp.bytes()).unwrap();
+        let report = check(&*memory, &Default::default(), &mut ()).unwrap();
+        assert_eq!(report.is_clean(), is_clean, "{seq:#x}: {:?}", report.findings);
     }
 }
 

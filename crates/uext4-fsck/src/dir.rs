@@ -273,6 +273,8 @@ impl Check<'_, '_> {
                 self.log.add(bad_name("the name is too short for an encrypted one"));
             } else if ordinary && is_file && found & kind::ENCRYPTED == 0 {
                 self.log.add(bad_name("names an inode that is not encrypted"));
+            } else if ordinary && is_file && self.is_of_another_policy(ino) {
+                self.log.add(bad_name("names an inode that is encrypted otherwise"));
             }
         } else if dir_entry::has_slash_or_nul(name) {
             self.log.add(bad_name("the name holds a slash or NUL"));
@@ -286,6 +288,14 @@ impl Check<'_, '_> {
             self.subdirectory(name, ino);
         }
         self.inodes.count(ino);
+    }
+
+    /// Whether an encrypted inode has another policy than its directory. What is wrong with one
+    /// that has none is told of the inode.
+    fn is_of_another_policy(&self, ino: Ino) -> bool {
+        let own = self.inodes.policy(self.dir.ino);
+        let other = self.inodes.policy(ino);
+        own.zip(other).is_some_and(|(own, other)| own != other)
     }
 
     fn file_type(&mut self, name: &[u8], kind: u8, found: u8) {

@@ -15,10 +15,10 @@ const JOURNAL_MIN: u64 = 1024;
 pub(crate) fn journal(volume: &Volume<'_>, log: &mut Log) {
     let ino = Ino(volume.sb.s_journal_inum.get());
     if !volume.compat(Compat::HAS_JOURNAL) {
-        if ino.get() != 0 && volume.sb.s_rev_level.get() != 0 {
-            log.add(Problem::JournalUnexpected { ino });
+        if ino.get() == 0 || volume.sb.s_rev_level.get() == 0 {
+            return;
         }
-        return;
+        log.add(Problem::JournalUnexpected { ino });
     }
     let bad = |why| Problem::JournalInode { ino, why };
     let slot = volume.slot(ino, log);

@@ -11,7 +11,7 @@ use crate::problem::Problem;
 use crate::quota::Usage;
 use crate::report::Counts;
 use crate::volume::{Dir, GroupInodes, READ_BYTES, Volume, kind};
-use crate::xattr::{Found, Table};
+use crate::xattr::{Encryption, Found, Table};
 
 /// Inode of the list of bad blocks, and of the boot loader.
 const BAD_BLOCKS: Ino = Ino(1);
@@ -230,8 +230,12 @@ impl Scan<'_, '_> {
         if flags.contains(InodeFlags::ENCRYPT) && ino.get() >= self.volume.layout.first_ino.get() {
             if !self.volume.incompat(Incompat::ENCRYPT) {
                 bad("is encrypted without the encrypt feature");
-            } else if !found.encryption {
-                bad("is encrypted, but has no encryption context");
+            } else {
+                match found.encryption {
+                    None => bad("is encrypted, but has no encryption context"),
+                    Some(Encryption::Corrupt) => bad("has an encryption context that is damaged"),
+                    Some(Encryption::Policy(policy)) => self.inodes.policies.push((ino, policy)),
+                }
             }
         }
         found

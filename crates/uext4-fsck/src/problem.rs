@@ -223,7 +223,7 @@ problems! {
     GroupUnusedInodes { group: GroupNo, found: u32 } "group.unused_inodes" Error
         group, "{found} inodes are said to be never used, which contradicts the other counts";
     GroupUninit { group: GroupNo } "group.uninit" Error
-        group, "is marked uninitialised without the feature for it";
+        group, "is marked uninitialised, in whole or part, without the feature for it";
     GroupUninitLast { group: GroupNo } "group.uninit_last" Error
         group, "the last group's block bitmap is marked uninitialised";
 

@@ -266,7 +266,8 @@ fn descriptor(volume: &Volume<'_>, group: GroupNo, slot: &[u8], log: &mut Log) -
     }
     let flags = desc.flags();
     let uninit = GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT;
-    if !layout.checksums.has_group_checksum() && flags.intersects(uninit) {
+    let says_so = flags.intersects(uninit) || desc.itable_unused() != 0;
+    if says_so && !layout.checksums.has_group_checksum() {
         log.add(Problem::GroupUninit { group });
     }
     let inode_uninit = trusted && flags.contains(GroupFlags::INODE_UNINIT);

@@ -56,6 +56,8 @@ pub(crate) struct GroupInodes {
     pub(crate) links: Vec<u16>,
     /// Entries found.
     pub(crate) counted: Vec<AtomicU32>,
+    /// Encrypted inodes with the numbers of their policies, in ascending order.
+    pub(crate) policies: Vec<(Ino, u32)>,
 }
 
 /// A directory, from the first pass.
@@ -200,6 +202,13 @@ impl Inodes {
     pub(crate) fn kind(&self, ino: Ino) -> u8 {
         let place = self.place(ino);
         place.and_then(|(group, at)| group.kinds.get(at)).copied().unwrap_or(0)
+    }
+
+    /// The number of an encrypted inode's policy.
+    pub(crate) fn policy(&self, ino: Ino) -> Option<u32> {
+        let policies = &self.place(ino)?.0.policies;
+        let at = policies.binary_search_by_key(&ino, |&(ino, _)| ino).ok()?;
+        policies.get(at).map(|&(_, policy)| policy)
     }
 
     /// Counts an entry for an inode.

@@ -10,7 +10,9 @@ use uext4_ondisk::xattr::{
     self, BLOCK_HEADER_SIZE, ENTRY_SIZE, IBODY_HEADER_SIZE, RawXattrEntry, RawXattrHeader,
     RawXattrIbodyHeader, XATTR_MAGIC,
 };
-use uext4_ondisk::{BlockNo, Compat, CorruptKind, Incompat, Ino, InodeFlags, RawInode, inode};
+use uext4_ondisk::{
+    BlockNo, Compat, CorruptKind, Incompat, Ino, InodeFlags, RawInode, encryption, inode,
+};
 
 use crate::log::Log;
 use crate::problem::Problem;
@@ -24,7 +26,16 @@ struct Seen {
     /// Blocks of values in inodes of their own, which count for every owner.
     value_blocks: u64,
     sound: bool,
-    encryption: bool,
+    encryption: Option<Encryption>,
+}
+
+/// What an inode's encryption context is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Encryption {
+    /// It cannot be read.
+    Corrupt,
+    /// The number of its policy in this check: inodes of one policy have the same.
+    Policy(u32),
 }
 
 /// Attribute blocks and value inodes of the whole file system.
@@ -32,6 +43,8 @@ struct Seen {
 pub(crate) struct Table {
     blocks: Mutex<FxHashMap<u64, Seen>>,
     values: Mutex<FxHashMap<u32, u64>>,
+    /// Numbers of encryption policies, by their bytes.
+    policies: Mutex<FxHashMap<Vec<u8>, u32>>,
 }
 
 /// What the attributes of an inode add to it.
@@ -39,8 +52,8 @@ pub(crate) struct Table {
 pub(crate) struct Found {
     /// Blocks (clusters with bigalloc), the attribute block included.
     pub(crate) blocks: u64,
-    /// There is an encryption context.
-    pub(crate) encryption: bool,
+    /// The encryption context.
+    pub(crate) encryption: Option<Encryption>,
     /// Value of `system.data`: the rest of data kept in the inode.
     pub(crate) inline: Option<Vec<u8>>,
 }
@@ -57,13 +70,13 @@ struct Area<'a, 'd> {
     /// Value inodes met.
     values: Vec<u32>,
     value_blocks: u64,
-    encryption: bool,
+    /// Value of the encryption context.
+    context: Option<Vec<u8>>,
     inline: Option<Vec<u8>>,
 }
 
-/// Name index of `system.` and of `encryption.`
+/// Name index of `system.`
 const INDEX_SYSTEM: u8 = 7;
-const INDEX_ENCRYPTION: u8 = 9;
 
 impl Area<'_, '_> {
     fn take(&mut self, from: usize, len: usize) -> Result<(), &'static str> {
@@ -92,7 +105,8 @@ impl Area<'_, '_> {
             };
             let len = xattr::entry_len(usize::from(raw.e_name_len));
             self.take(at, len)?;
-            if raw.e_name_index == 0 {
+            // As in e2fsck, not in the inode, where nothing finds such an entry either.
+            if raw.e_name_index == 0 && !self.in_inode {
                 return Err("an entry has no name index");
             }
             self.entry(&raw, at, log)?;
@@ -109,7 +123,6 @@ impl Area<'_, '_> {
         let name = at + ENTRY_SIZE;
         let bytes = self.bytes;
         let name = bytes.get(name..name + usize::from(raw.e_name_len)).unwrap_or_default();
-        self.encryption |= raw.e_name_index == INDEX_ENCRYPTION && name == b"c";
         if raw.e_value_inum.get() != 0 {
             self.value_inode(raw, name, log);
             return Ok(());
@@ -123,6 +136,9 @@ impl Area<'_, '_> {
         let value = bytes.get(from..from + size).unwrap_or_default();
         // The hash takes in the bytes that fill up the last word.
         let padded = bytes.get(from..from + xattr::value_len(size)).unwrap_or(value);
+        if raw.e_name_index == encryption::XATTR_INDEX && name == encryption::XATTR_NAME {
+            self.context = Some(value.to_vec());
+        }
         if raw.e_name_index == INDEX_SYSTEM && name == b"data" {
             self.inline = Some(value.to_vec());
         }
@@ -201,7 +217,7 @@ impl Table {
             seen
         });
         seen.count += 1;
-        found.encryption |= seen.encryption;
+        found.encryption = found.encryption.or(seen.encryption);
         found.blocks += 1 + seen.value_blocks;
         found
     }
@@ -231,16 +247,28 @@ impl Table {
             taken: Vec::new(),
             values: Vec::new(),
             value_blocks: 0,
-            encryption: false,
+            context: None,
             inline: None,
         };
         if let Err(why) = area.entries(0, log) {
             log.add(Problem::XattrInode { ino, why });
         }
         found.blocks += area.value_blocks;
-        found.encryption |= area.encryption;
+        found.encryption = area.context.take().map(|context| self.encryption(&context));
         found.inline = area.inline.take();
         self.count_values(&area.values);
+    }
+
+    fn encryption(&self, context: &[u8]) -> Encryption {
+        let Some(policy) = encryption::Context::policy_bytes(context) else {
+            return Encryption::Corrupt;
+        };
+        let Ok(mut policies) = self.policies.lock() else { return Encryption::Corrupt };
+        let next = u32::try_from(policies.len()).unwrap_or(u32::MAX);
+        match policies.get(policy) {
+            Some(&number) => Encryption::Policy(number),
+            None => Encryption::Policy(*policies.entry(policy.to_vec()).or_insert(next)),
+        }
     }
 
     fn count_values(&self, values: &[u32]) {
@@ -279,7 +307,7 @@ impl Table {
             taken: vec![(0, BLOCK_HEADER_SIZE)],
             values: Vec::new(),
             value_blocks: 0,
-            encryption: false,
+            context: None,
             inline: None,
         };
         let sound = match area.entries(BLOCK_HEADER_SIZE, log) {
@@ -291,7 +319,8 @@ impl Table {
         };
         self.count_values(&area.values);
         let refcount = RawXattrHeader::ref_from_prefix(&bytes).map_or(0, |h| h.h_refcount.get());
-        let (value_blocks, encryption) = (area.value_blocks, area.encryption);
+        let value_blocks = area.value_blocks;
+        let encryption = area.context.map(|context| self.encryption(&context));
         Seen { refcount, count: 0, value_blocks, sound, encryption }
     }
 

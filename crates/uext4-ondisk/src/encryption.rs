@@ -125,6 +125,20 @@ impl Context {
         Some(Self { policy, nonce: nonce.try_into().ok()? })
     }
 
+    /// The bytes of a value that inodes of one policy have in common: all but the nonce. `None`: it
+    /// is not as long as its version is, or has none. Of a version that is not known all bytes are
+    /// taken to be the nonce.
+    #[must_use]
+    pub fn policy_bytes(value: &[u8]) -> Option<&[u8]> {
+        let size = match *value.first()? {
+            V1 => V1_SIZE,
+            V2 => V2_SIZE,
+            0 => return None,
+            _ => return Some(&[]),
+        };
+        (value.len() == size).then(|| value.get(..size - NONCE_SIZE)).flatten()
+    }
+
     /// The value of the attribute.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
@@ -162,6 +176,12 @@ mod tests {
             }
         }
         assert_eq!(Context::parse(&[3; 40]), None);
+        let first = |len: usize| (len > 0).then_some(&[1; 40][..len]);
+        for (value, want) in [(&[1; 28][..], first(12)), (&[1; 27], None), (&[0; 28], None)] {
+            assert_eq!(Context::policy_bytes(value), want);
+        }
+        assert_eq!(Context::policy_bytes(&[2; 40]), Some(&[2; 24][..]));
+        assert_eq!(Context::policy_bytes(&[3; 9]), Some(&[][..]));
         for reserved in 5..8 {
             let mut bytes = [0; 40];
             bytes[0] = 2;

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use uext4_device::MemoryDevice;
-use uext4_fsck::{Finding, Options, Report};
+use uext4_fsck::{Finding, Options, Problem, Report};
 
 use crate::anatomy::Anatomy;
 use crate::oracle::{Oracle, TIMED_OUT, judge_within};
@@ -34,10 +34,30 @@ pub enum Reason {
     /// A quota tree that leads out of its file, or twice to a block: e2fsck leaves that branch
     /// out, and says nothing while usage is right without it. The kernel fails at such a block.
     QuotaTree,
-    /// The empty root of an extent tree says that there are more than five levels: to e2fsck this
-    /// is a matter of taste, the kernel refuses the file.
+    /// An extent tree whose nodes say that they are of another level than they are: e2fsck does
+    /// not look, the kernel refuses the file.
     Depth,
+    /// A map of the resize inode that is wrong: e2fsck looks at its first quarter.
+    ResizeMap,
+    /// An encryption context with another name index: e2fsck looks at the name alone, the kernel
+    /// finds no context.
+    ContextIndex,
+    /// The size of a directory is wrong by a multiple of 2^32 blocks, which e2fsck cuts off.
+    DirectorySize,
 }
+
+/// Findings that e2fsck does not have, by their codes and a part of their sentences, and why.
+const UNKNOWN_TO_E2FSCK: [(&str, &str, Reason); 9] = [
+    ("entry.duplicate", "", Reason::Duplicate),
+    ("quota.file", "leads ", Reason::QuotaTree),
+    ("quota.file", "is of the tree", Reason::QuotaTree),
+    ("extent.header", "it is too deep", Reason::Depth),
+    ("resize.blocks", "", Reason::ResizeMap),
+    ("journal.superblock", "s_first", Reason::LogStart),
+    ("journal.superblock", "s_maxlen", Reason::LogStart),
+    ("inode.encryption", "has no encryption context", Reason::ContextIndex),
+    ("dir.hole", "", Reason::DirectorySize),
+];
 
 /// The verdicts on one image.
 #[derive(Debug)]
@@ -156,24 +176,28 @@ fn reason(report: &Report, text: &str, theirs: bool) -> Option<Reason> {
     if before.contains("? no") || before.contains("IGNORED") {
         return Some(Reason::Forgotten);
     }
-    let errors = || report.findings.iter().filter(|f| f.severity > uext4_fsck::Severity::Warning);
-    if errors().all(|finding| finding.code == "entry.duplicate") {
-        return Some(Reason::Duplicate);
+    let errors = report.findings.iter().filter(|f| f.severity > uext4_fsck::Severity::Warning);
+    let mut reason = None;
+    for finding in errors {
+        let has = |code, part| finding.code == code && finding.sentence.contains(part);
+        // What lies below such a node is missed where it is counted.
+        if has("extent.header", "depth contradicts its parent") {
+            return Some(Reason::Depth);
+        }
+        let known = UNKNOWN_TO_E2FSCK.iter().find(|(code, part, _)| has(code, part));
+        reason = Some(match known {
+            Some((_, _, reason)) => *reason,
+            None if is_cut_off(finding) => Reason::DirectorySize,
+            None => return None,
+        });
     }
-    let leads_astray = |f: &Finding| f.code == "quota.file" && f.sentence.contains("leads ");
-    if errors().all(leads_astray) {
-        return Some(Reason::QuotaTree);
+    reason
+}
+
+/// Whether the size of an inode is wrong in bits that e2fsck does not look at.
+fn is_cut_off(finding: &Finding) -> bool {
+    match finding.problem {
+        Problem::InodeSize { found, want, .. } => (found ^ want).trailing_zeros() >= 42,
+        _ => false,
     }
-    let too_deep = |f: &Finding| f.code == "extent.header" && f.sentence.contains("too deep");
-    if text.contains("could be more shallow") && errors().all(too_deep) {
-        return Some(Reason::Depth);
-    }
-    let log_start = |f: &Finding| {
-        let fields = ["s_first", "s_maxlen"];
-        f.code == "journal.superblock" && fields.iter().any(|field| f.sentence.contains(field))
-    };
-    if errors().all(log_start) {
-        return Some(Reason::LogStart);
-    }
-    None
 }

@@ -205,6 +205,7 @@ impl Drop for Question {
 /// A mount by the kernel over a loop device.
 #[derive(Debug)]
 pub struct KernelMount {
+    image: PathBuf,
     point: PathBuf,
     /// Of a journal on a device of its own; let go after the mount.
     _journal: Option<LoopDevice>,
@@ -263,14 +264,15 @@ impl KernelMount {
             options.push_str(&format!(",journal_path={}", journal.path.display()));
         }
         run(Command::new("mount").args(["-t", "ext4", "-o", &options]).arg(image).arg(point))?;
-        Ok(KernelMount { point: point.to_owned(), _journal: journal })
+        Ok(KernelMount { image: image.to_owned(), point: point.to_owned(), _journal: journal })
     }
 
     /// Unmounts. A process that another thread is just making has our files open until it runs its
-    /// program, so that a busy mount is tried again.
+    /// program, so that a busy mount is tried again. The loop device goes with its last user, which
+    /// may be one that looks at all of them.
     ///
     /// # Errors
-    /// What umount(8) said.
+    /// What umount(8) said; the image still backs a loop device.
     pub fn unmount(self) -> Result<(), String> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -278,8 +280,19 @@ impl KernelMount {
                 Err(why) if why.contains("busy") && Instant::now() < deadline => {
                     std::thread::sleep(POLL);
                 }
-                other => return other.map(drop),
+                Err(why) => return Err(why),
+                Ok(_) => break,
             }
+        }
+        loop {
+            let backs = run(Command::new("losetup").arg("-j").arg(&self.image))?;
+            if backs.trim().is_empty() {
+                return Ok(());
+            }
+            if Instant::now() >= deadline {
+                return Err(format!("unmounted, but still attached: {backs}"));
+            }
+            std::thread::sleep(POLL);
         }
     }
 }

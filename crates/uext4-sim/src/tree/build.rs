@@ -24,7 +24,12 @@ pub struct Size {
     pub sparse_bytes: u64,
     /// Largest value of an extended attribute, in bytes: attributes share one block.
     pub xattr_bytes: usize,
+    /// Longest target of a symbolic link, in bytes.
+    pub target_bytes: usize,
 }
+
+/// Enough for targets of all kinds: in the inode's map, behind it, and in a block.
+const TARGET_BYTES: usize = 199;
 
 impl Size {
     /// What issue the main job asks for: 45,000 entries, 200,000 names, 3 GiB.
@@ -36,13 +41,21 @@ impl Size {
             large_bytes: 3 << 30,
             sparse_bytes: 1 << 40,
             xattr_bytes: 3_000,
+            target_bytes: TARGET_BYTES,
         }
     }
 
     /// For one of many images: 5,000 entries, and a file that needs indirect blocks.
     #[must_use]
     pub fn of_image(sparse_bytes: u64, xattr_bytes: usize) -> Size {
-        Size { entries: 3_500, names: 1_600, large_bytes: 7 << 20, sparse_bytes, xattr_bytes }
+        Size {
+            entries: 3_500,
+            names: 1_600,
+            large_bytes: 7 << 20,
+            sparse_bytes,
+            xattr_bytes,
+            target_bytes: TARGET_BYTES,
+        }
     }
 
     /// For a test suite: a second or two.
@@ -54,6 +67,7 @@ impl Size {
             large_bytes: 24 << 20,
             sparse_bytes: 1 << 32,
             xattr_bytes: 700,
+            target_bytes: TARGET_BYTES,
         }
     }
 }
@@ -75,6 +89,7 @@ struct Builder {
     directories: Vec<PathBuf>,
     is_root: bool,
     xattr_bytes: usize,
+    target_bytes: usize,
 }
 
 /// Makes a tree at `root`, which must not exist. Returns the number of entries.
@@ -89,6 +104,7 @@ pub fn build(root: &Path, size: &Size) -> io::Result<u64> {
         directories: Vec::new(),
         is_root: is_root(),
         xattr_bytes: size.xattr_bytes,
+        target_bytes: size.target_bytes,
     };
     builder.directory(root)?;
     let ordinary = root.join(ORDINARY);
@@ -142,7 +158,7 @@ impl Builder {
         self.made += 1;
         match self.rng.random_range(0..40) {
             0..=2 => {
-                let len = self.rng.random_range(1..200);
+                let len = self.rng.random_range(1..=self.target_bytes);
                 let target: Vec<u8> =
                     (0..len).map(|_| self.rng.random_range(b'!'..=b'~')).collect();
                 std::os::unix::fs::symlink(OsStr::from_bytes(&target), &path)?;

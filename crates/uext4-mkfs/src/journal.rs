@@ -9,16 +9,19 @@ use crate::options::Options;
 use uext4_ondisk::extent::{self, Extent, MAX_WRITTEN_LEN};
 use uext4_ondisk::journal::RawJournalSuperblock;
 use uext4_ondisk::journal::superblock::MIN_JOURNAL_BLOCKS;
-use uext4_ondisk::{BlockNo, FileBlock, FileKind, GroupNo, Ino, RawInode};
+use uext4_ondisk::{BlockNo, Compat, FileBlock, FileKind, GroupNo, Ino, RawInode};
 
 const MAX_JOURNAL_BLOCKS: u64 = 10_240_000;
+/// A journal has one block for fast commits for so many others.
+const FAST_COMMIT_SHARE: u64 = 64;
 
 impl Files<'_> {
     /// Blocks of the journal; `None` when the file system is too small for one.
     pub(crate) fn journal_size(&self, options: &Options) -> Result<Option<u64>> {
         let layout = &self.geometry.layout;
+        let fast = u64::from(self.fast_commit_blocks());
         let Some(mib) = options.journal_mib.filter(|&mib| mib > 0) else {
-            return Ok(default_journal_blocks(layout.blocks_count));
+            return Ok(default_journal_blocks(layout.blocks_count).map(|blocks| blocks + fast));
         };
         let blocks = u64::from(mib) * u64::from((1 << 20) / layout.block_size);
         if !(u64::from(MIN_JOURNAL_BLOCKS)..=MAX_JOURNAL_BLOCKS).contains(&blocks) {
@@ -31,7 +34,18 @@ impl Files<'_> {
             let message = format!("journal of {blocks} blocks is too big: {free} blocks are free");
             return Err(MkfsError::option(message));
         }
-        Ok(Some(blocks))
+        Ok(Some(blocks + fast))
+    }
+
+    /// Blocks at the end of the journal for fast commits: as in mke2fs, a share of the journal that
+    /// the file system would have by default, whichever it has.
+    fn fast_commit_blocks(&self) -> u32 {
+        let layout = &self.geometry.layout;
+        let blocks = match layout.features.compat.contains(Compat::FAST_COMMIT) {
+            true => default_journal_blocks(layout.blocks_count).unwrap_or(0) / FAST_COMMIT_SHARE,
+            false => 0,
+        };
+        u32::try_from(blocks).unwrap_or(u32::MAX)
     }
 
     fn free_in_group(&self, group: u32) -> u64 {
@@ -114,6 +128,7 @@ impl Files<'_> {
         let length = u32::try_from(count).unwrap_or(u32::MAX);
         let mut sb = RawJournalSuperblock::fresh(layout.block_size, length, 1, layout.uuid);
         sb.s_nr_users.set(1);
+        sb.s_num_fc_blks.set(self.fast_commit_blocks());
         let mut block = vec![0; layout.block_size as usize];
         block[..size_of::<RawJournalSuperblock>()].copy_from_slice(sb.bytes());
         self.blocks.insert(at, block);

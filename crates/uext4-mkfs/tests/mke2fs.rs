@@ -297,6 +297,16 @@ fn block_and_inode_sizes() {
     }
 }
 
+/// The share of fast commits is that of the default journal.
+#[test]
+fn journals_of_a_size_with_fast_commits() {
+    for (block_size, journal_mib) in [(1024, 2), (1024, 60), (4096, 8), (4096, 100)] {
+        let journal_mib = Some(journal_mib);
+        let features = "fast_commit".to_owned();
+        same(300 * MIB, &Options { block_size: Some(block_size), features, journal_mib, ..base() });
+    }
+}
+
 /// As on machines with large pages.
 #[test]
 fn large_blocks() {
@@ -342,6 +352,9 @@ fn features() {
         "orphan_file",
         "orphan_file,^metadata_csum",
         "orphan_file,metadata_csum_seed,^flex_bg",
+        "fast_commit",
+        "fast_commit,orphan_file,^64bit",
+        "fast_commit,^has_journal",
         "^dir_index,^filetype,^large_file,^huge_file,^dir_nlink,^ext_attr,^extra_isize",
     ] {
         for mib in [40, 300] {

@@ -159,7 +159,7 @@ const TABLE: &[(Set, u32, Class, Made, &[&str])] = &[
     (Set::Compat, 0x0040, Class::ReadWrite, Made::No, &["lazy_bg"]),
     (Set::Compat, 0x0100, Class::ReadWrite, Made::No, &["snapshot_bitmap"]),
     (Set::Compat, 0x0200, Class::ReadWrite, Made::Yes, &["sparse_super2"]),
-    (Set::Compat, 0x0400, Class::ReadWrite, Made::No, &["fast_commit"]),
+    (Set::Compat, 0x0400, Class::ReadWrite, Made::Yes, &["fast_commit"]),
     (Set::Compat, 0x0800, Class::ReadWrite, Made::Yes, &["stable_inodes"]),
     (Set::Compat, 0x1000, Class::ReadWrite, Made::Yes, &["orphan_file"]),
     (Set::Incompat, 0x0001, Class::Unsupported, Made::No, &["compression"]),

@@ -248,11 +248,11 @@ fn size(
     }
     // A Merkle tree lies behind the end of the file.
     let last_written = content.last_written.filter(|_| !raw.flags().contains(InodeFlags::VERITY));
-    if let Some(last) = last_written {
-        if found < last * block_size {
-            wrong((last + 1) * block_size);
-            return;
-        }
+    if let Some(last) = last_written
+        && found < last * block_size
+    {
+        wrong((last + 1) * block_size);
+        return;
     }
     let extents = raw.flags().contains(InodeFlags::EXTENTS);
     let most = if extents { (1 << 32) * block_size - 1 } else { map_size_max(volume) };

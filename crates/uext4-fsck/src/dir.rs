@@ -243,7 +243,8 @@ impl Check<'_, '_> {
         let n = ino.get();
         let owned = || name.to_vec();
         let bad_name = |why| Problem::EntryName { dir, name: owned(), why };
-        if (ino != Ino::ROOT && n < layout.first_ino.get()) || n > layout.inodes_count {
+        let is_reserved = ino != Ino::ROOT && n < layout.first_ino.get();
+        if is_reserved || n > layout.inodes_count || self.volume.is_named_for_quota(ino) {
             self.log.add(Problem::EntryInode { dir, name: owned(), found: n.into() });
             return;
         }

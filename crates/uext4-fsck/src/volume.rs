@@ -176,10 +176,15 @@ impl Volume<'_> {
 
     /// Whether an inode holds quota.
     pub(crate) fn is_quota(&self, ino: Ino) -> bool {
+        self.ro_compat(RoCompat::QUOTA) && self.is_named_for_quota(ino)
+    }
+
+    /// Whether the superblock names an inode for quota, be there quota or not.
+    pub(crate) fn is_named_for_quota(&self, ino: Ino) -> bool {
         let n = ino.get();
         let named =
             [&self.sb.s_usr_quota_inum, &self.sb.s_grp_quota_inum, &self.sb.s_prj_quota_inum];
-        self.ro_compat(RoCompat::QUOTA) && n != 0 && named.iter().any(|q| q.get() == n)
+        n != 0 && named.iter().any(|q| q.get() == n)
     }
 }
 

@@ -136,7 +136,7 @@ impl Context {
             0 => return None,
             _ => return Some(&[]),
         };
-        (value.len() == size).then(|| value.get(..size - NONCE_SIZE)).flatten()
+        value.get(..size.saturating_sub(NONCE_SIZE)).filter(|_| value.len() == size)
     }
 
     /// The value of the attribute.

@@ -42,12 +42,15 @@ pub enum Reason {
     /// An encryption context with another name index: e2fsck looks at the name alone, the kernel
     /// finds no context.
     ContextIndex,
+    /// The attribute block of an inode without a name, such as the journal's or that of a value:
+    /// e2fsck judges it where it meets a name.
+    Unnamed,
     /// The size of a directory is wrong by a multiple of 2^32 blocks, which e2fsck cuts off.
     DirectorySize,
 }
 
 /// Findings that e2fsck does not have, by their codes and a part of their sentences, and why.
-const UNKNOWN_TO_E2FSCK: [(&str, &str, Reason); 9] = [
+const UNKNOWN_TO_E2FSCK: [(&str, &str, Reason); 10] = [
     ("entry.duplicate", "", Reason::Duplicate),
     ("quota.file", "leads ", Reason::QuotaTree),
     ("quota.file", "is of the tree", Reason::QuotaTree),
@@ -56,6 +59,7 @@ const UNKNOWN_TO_E2FSCK: [(&str, &str, Reason); 9] = [
     ("journal.superblock", "s_first", Reason::LogStart),
     ("journal.superblock", "s_maxlen", Reason::LogStart),
     ("inode.encryption", "has no encryption context", Reason::ContextIndex),
+    ("xattr.place", "", Reason::Unnamed),
     ("dir.hole", "", Reason::DirectorySize),
 ];
 

@@ -9,12 +9,12 @@
 
 mod common;
 
-use common::{arm, assert_clean, cut, debugfs, e2fsck, have, mke2fs, mount, mount_with, new};
+use common::{arm, assert_clean, cut, e2fsck, have, mke2fs, mount, mount_with, new};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use uext4::{AllocateMode, ErrorKind, InodeRef, MountOptions, Volume};
 use uext4_device::{Device, FaultDevice, MemoryDevice, Operation, SharedDevice, Times};
-use uext4_ondisk::{FileBlock, FileKind, GroupNo, InodeFlags, RawInode, RoCompat};
+use uext4_ondisk::{FileBlock, FileKind, GroupNo, InodeFlags, RoCompat};
 
 const BLOCK: u64 = 1024;
 const SHAPE: &str = "-b 1024 -O ^extent,^64bit,^metadata_csum,^flex_bg,^resize_inode";
@@ -448,57 +448,4 @@ fn a_conversion_that_ends_anywhere_leaves_one_form() {
         }
     }
     assert!(old > 2 && new > 1, "{old} {new}");
-}
-
-/// Indirect blocks that lead to nothing, as other programs leave them: at each level, below others
-/// and by themselves.
-#[test]
-fn empty_indirect_blocks_go_with_their_file() {
-    if !have("mke2fs") || !have("debugfs") {
-        return;
-    }
-    let device = Arc::new(mke2fs(16, &format!("{SHAPE},^has_journal")));
-    let volume = mount(&device);
-    let mut places = Vec::new();
-    // Block 12 is full of zeroes. As an indirect block it is empty.
-    for (name, slot) in
-        [("double", "DIND"), ("triple", "TIND"), ("cut", "DIND"), ("punched", "TIND")]
-    {
-        let inode = create(&volume, name);
-        let file = volume.open_file(&inode).unwrap();
-        file.write_at(0, &[7; 12 * BLOCK as usize]).unwrap();
-        file.write_at(12 * BLOCK, &[0; BLOCK as usize]).unwrap();
-        file.sync(false).unwrap();
-        places.push((inode.ino(), slot));
-    }
-    let layout = volume.layout().clone();
-    let table = volume.group_desc(GroupNo(0)).inode_table();
-    volume.close().unwrap();
-    let mut commands = Vec::new();
-    for (ino, slot) in places {
-        let mut bytes = [0; 128];
-        let at = layout.byte_of(table) + u64::from((ino.get() - 1) * layout.inode_size);
-        device.read_at(at, &mut bytes).unwrap();
-        let map = RawInode::read(&bytes).unwrap().i_block;
-        let indirect = u32::from_le_bytes(map[48..52].try_into().unwrap());
-        commands.push(format!("set_inode_field <{ino}> block[IND] 0"));
-        commands.push(format!("set_inode_field <{ino}> block[{slot}] {indirect}"));
-    }
-    let device = Arc::new(debugfs(&device, &commands));
-    assert_clean(&device);
-    let volume = mount(&device);
-    let root = volume.root().unwrap();
-    let find = |name: &str| volume.lookup(&root, name.as_bytes()).unwrap();
-    let blocks = |name: &str| volume.attr(&find(name)).blocks_512;
-    assert_eq!(blocks("cut"), 14 * 2);
-    volume.set_attr(&find("cut"), &cut(BLOCK)).unwrap();
-    assert_eq!(blocks("cut"), 2);
-    let punched = volume.open_file(&find("punched")).unwrap();
-    punched.allocate(AllocateMode::PunchHole, 0, END * BLOCK).unwrap();
-    assert_eq!(blocks("punched"), 0);
-    volume.unlink(&root, b"double").unwrap();
-    volume.unlink(&root, b"triple").unwrap();
-    drop((punched, root));
-    volume.close().unwrap();
-    assert_clean(&device);
 }

@@ -7,7 +7,7 @@
 
 use super::truncate::Truncation;
 use crate::cache::Buffer;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::extent::{
     Edit, Mapping, NodeAllocations, State, edit_credits, first_mapped, has_empty_node, lookup,
 };
@@ -113,6 +113,10 @@ impl Truncation {
             false => removal.runs.iter().filter_map(place_of).collect(),
         };
         for (start, len) in freed.into_iter().filter(|&(_, len)| len > 0) {
+            let end = start.plus(len.into());
+            if removal.nodes.blocks().any(|node| (start..end).contains(&node)) {
+                return Err(corrupt(inode, "maps a block that is a node of it"));
+            }
             removal.pins.extend(self.context.space.pin_run(start, len)?);
         }
         Ok(removal)
@@ -131,8 +135,7 @@ impl Truncation {
             .collect();
         places.sort_unstable();
         if places.windows(2).any(|pair| pair[0].1 > pair[1].0) {
-            let kind = CorruptKind::Rule { what: "extent tree", why: "maps a block twice" };
-            return Err(kind.at(Place::Inode(inode.ino())).into());
+            return Err(corrupt(inode, "maps a block twice"));
         }
         Ok(())
     }
@@ -282,6 +285,12 @@ impl Truncation {
         }
         Ok(())
     }
+}
+
+/// A map that no removal can follow: freeing a block twice would fail in the middle of a handle.
+fn corrupt(inode: &Inode, why: &'static str) -> Error {
+    let kind = CorruptKind::Rule { what: "block mapping", why };
+    kind.at(Place::Inode(inode.ino())).into()
 }
 
 /// Where a run that is no hole is on the device.

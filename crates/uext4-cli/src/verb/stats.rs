@@ -90,8 +90,7 @@ fn is_dir(place: &Path) -> bool {
     // What cannot be looked at may be a mount: then it fails below, with a reason.
     match found {
         Ok(found) => FileType::from_raw_mode(found.stx_mode.into()) == FileType::Directory,
-        Err(Errno::NOTCONN) => true,
-        Err(_) => false,
+        Err(error) => mounted::is_dead(&error.into()),
     }
 }
 

@@ -47,7 +47,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     };
     let place = Path::new(&args.place);
     let is_dir = match place.metadata() {
-        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {
+        Err(error) if mounted::is_dead(&error) => {
             return Err(mounted::why(error, place).at("trim", place.display()));
         }
         found => found.is_ok_and(|found| found.is_dir()),

@@ -39,8 +39,14 @@ impl Lease {
         Lease(AtomicU64::new(nanos(end)))
     }
 
-    /// Moves the end, forwards or back: others go by what they were told last. False if the lease
-    /// is over already, or is over then; it stays so.
+    /// Moves the end to an earlier time, and never to a later one. Called before others are told
+    /// of the earlier end: they may have heard of it while the call that tells them still runs.
+    pub fn shorten(&self, end: Duration) {
+        self.0.fetch_min(nanos(end), Ordering::SeqCst);
+    }
+
+    /// Moves the end, forwards or back: others go by what they were told last. Called after they
+    /// were told of a later end. False if the lease is over already, or is over then; it stays so.
     pub fn extend(&self, end: Duration) -> bool {
         let moved = |old: u64| (old > nanos(since_boot())).then(|| nanos(end));
         self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, moved).is_ok() && !self.is_over()
@@ -190,7 +196,13 @@ mod tests {
     #[test]
     fn a_lease_may_become_shorter() {
         let lease = Lease::until(since_boot() + Duration::from_secs(60));
+        lease.shorten(since_boot() + Duration::from_secs(90));
         assert!(lease.extend(since_boot() + Duration::from_secs(30)) && !lease.is_over());
+        lease.shorten(since_boot() + Duration::from_secs(20));
+        assert!(!lease.is_over());
+        lease.shorten(since_boot());
+        assert!(lease.is_over() && !lease.extend(since_boot() + Duration::from_secs(60)));
+        let lease = Lease::until(since_boot() + Duration::from_secs(60));
         assert!(!lease.extend(since_boot()) && lease.is_over());
         assert!(!lease.extend(since_boot() + Duration::from_secs(60)) && lease.is_over());
     }

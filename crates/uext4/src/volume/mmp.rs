@@ -7,7 +7,8 @@
 //!
 //! Invariants: all changes of the volume go through a [`LeasedDevice`]. Its lease begins before the
 //! block is written and lasts one check interval. Others wait for twice that time, so a host that
-//! could not write the block in time has stopped changing the device before another begins. The
+//! could not write the block in time has stopped changing the device before another begins. While
+//! the block is written, the lease is the shorter of those by the old and the new interval. The
 //! block is read before it is written: what another host wrote is never overwritten.
 //!
 //! Kernel counterpart: `fs/ext4/mmp.c`.
@@ -115,6 +116,9 @@ fn is_in_tables(device: &SharedDevice, layout: &Layout, at: BlockNo) -> Result<b
 /// What has the file system with the sequence of a check.
 const FSCK: &str = "a check has it (if that was killed, `uext4 tune --clear-mmp` frees it)";
 
+/// Why a host whose write took longer than its lease has none.
+const WRITTEN_LATE: &str = "the MMP block was written too late, another host may have it";
+
 /// This host's claim on a device. Dropping it releases it.
 #[derive(Debug)]
 pub(super) struct Claim {
@@ -154,8 +158,8 @@ impl Claim {
     /// Claims the device: waits as the protocol asks, and starts the thread that keeps the claim.
     ///
     /// # Errors
-    /// `InUse` with the host that has the device; a corrupt MMP block; a device failure. Nothing
-    /// was changed then.
+    /// `InUse` with the host that has the device, or because the store is too slow; a corrupt MMP
+    /// block; a device failure. Nothing but the block was changed then.
     pub(super) fn take(
         device: &SharedDevice,
         raw: &RawSuperblock,
@@ -176,6 +180,9 @@ impl Claim {
         own.set_names(&node, &device.name());
         let begin = claim_block(&block, &pace, &mut own)?;
         let lease = Arc::new(Lease::until(begin + pace.lease(&own)));
+        if lease.is_over() {
+            return Err(Error::new(ErrorKind::InUse, WRITTEN_LATE));
+        }
         // What this host read before the claim may be from before another host's last change.
         device.drop_cached();
         let state = State { own, stops: false, lost: None, on_loss: None };
@@ -401,6 +408,9 @@ impl Keeper {
             let why = "the MMP block could not be written in time, another host may have it";
             return Err(lost(why.to_owned()));
         }
+        // Others may go by a shorter interval from the moment at which the device has it.
+        let end = begin + self.pace.lease(&own);
+        self.lease.shorten(end);
         // A write that fails may be on the device: what is compared next is what this host wrote.
         let before = std::mem::replace(&mut state.own, own);
         if let Err(error) = self.block.write(&mut state.own) {
@@ -409,10 +419,12 @@ impl Keeper {
             }
             return Err(error);
         }
-        if !self.lease.extend(begin + self.pace.lease(&state.own)) {
-            let why = "the MMP block was written too late, another host may have it";
-            return Err(lost(why.to_owned()));
+        if !self.lease.extend(end) {
+            return Err(lost(WRITTEN_LATE.to_owned()));
         }
         Ok(())
     }
 }
+
+#[cfg(all(test, not(any(feature = "shuttle", feature = "simulate"))))]
+mod tests;

@@ -125,6 +125,16 @@ pub struct Parameters {
     pub salt: Vec<u8>,
 }
 
+impl Parameters {
+    /// Whether there is a tree with them.
+    #[must_use]
+    pub fn are_sound(&self) -> bool {
+        self.block_size.is_power_of_two()
+            && (1024..=65536).contains(&self.block_size)
+            && self.salt.len() <= 32
+    }
+}
+
 /// The shape of a file's tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tree {
@@ -139,15 +149,12 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// The tree of a file of `data_size` bytes. `None`: the parameters are none, or the file is too
-    /// large.
+    /// The tree of a file of `data_size` bytes. `None`: the parameters are not sound, or the file
+    /// is too large for them.
     #[must_use]
     pub fn new(parameters: Parameters, data_size: u64) -> Option<Self> {
         let block_size = u64::from(parameters.block_size);
-        let is_sound = parameters.block_size.is_power_of_two()
-            && (1024..=65536).contains(&parameters.block_size)
-            && parameters.salt.len() <= 32;
-        if !is_sound || data_size > 1 << 62 {
+        if !parameters.are_sound() || data_size > 1 << 62 {
             return None;
         }
         let per_block = hashes_per_block(&parameters);

@@ -7,7 +7,8 @@
 
 use std::sync::Arc;
 use uext4::{
-    Error, ErrorKind, FileKind, InodeRef, MountOptions, NewInode, Owner, VerityParameters, Volume,
+    Error, ErrorKind, FileKind, InodeRef, MountOptions, NewInode, Owner, SetAttr, VerityParameters,
+    Volume,
 };
 use uext4_device::{Device, MemoryDevice, RecordingDevice, SharedDevice};
 use uext4_ondisk::verity::Algorithm;
@@ -158,6 +159,24 @@ fn a_tree_of_larger_blocks_is_refused() {
     assert_eq!(*error.kind(), ErrorKind::Unsupported, "{error}");
     assert_eq!(*read(&volume).unwrap_err().kind(), ErrorKind::Unsupported);
     volume.close().unwrap();
+}
+
+/// Neither a tree of nine levels nor one behind the largest file; blocks of no tree.
+#[test]
+fn a_tree_that_cannot_be_is_refused() {
+    let volume = open(Arc::new(made(4096)));
+    let inode = file(&volume);
+    for block_size in [0, 512, 3000] {
+        let error = volume.enable_verity(&inode, parameters(block_size)).unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::InvalidArgument, "{error}");
+    }
+    for (size, block_size) in [(5 << 40, 1024), ((1 << 44) - 4096, 4096)] {
+        volume.set_attr(&inode, &SetAttr { size: Some(size), ..SetAttr::default() }).unwrap();
+        let algorithm = Algorithm::Sha512;
+        let parameters = VerityParameters { algorithm, ..parameters(block_size) };
+        let error = volume.enable_verity(&inode, parameters).unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::FileTooBig, "{size}: {error}");
+    }
 }
 
 /// No room for the tree: the file stays as it is, with nothing behind its end.

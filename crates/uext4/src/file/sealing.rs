@@ -4,8 +4,8 @@
 //! behind the end of the file, and marks the file.
 //! Invariants: data, tree and descriptor are durable before the handle that marks the file. Until
 //! then the tree lies in blocks behind the end that are allocated and unwritten, or the file is an
-//! orphan that is to be truncated to its size. So a crash leaves a sealed file, or the file as it
-//! was with nothing behind its end.
+//! orphan that is to be truncated to its size. So a crash leaves a sealed file, or one with the
+//! content and size that it had and nothing behind its end.
 //! Locking: the file exclusively from the first look to the mark, and its writeback lock, so no
 //! writer comes between; direct I/O is drained, and finds a file that cannot be overwritten.
 //! Kernel counterpart: `fs/verity/enable.c`, `ext4_begin_enable_verity`, `ext4_end_enable_verity`.
@@ -49,7 +49,9 @@ impl Sealing {
     /// # Errors
     /// `Exists` if it has one; `Unsupported` without the feature `verity`, and for files without an
     /// extent tree or with journaled data; `InvalidArgument` for parameters that no tree has;
-    /// `NoSpace`, `ReadOnly`; a device failure. The file is as it was then.
+    /// `FileTooBig` if the tree has too many levels or goes past the largest file; `NoSpace`,
+    /// `ReadOnly`; a device failure. The file has its content and size then, but blocks that were
+    /// allocated behind its end may be gone.
     pub(crate) fn seal(&self, inode: &InodeRef, parameters: Parameters) -> Result<()> {
         self.check(inode)?;
         self.syncs.sync(inode, false)?;
@@ -60,9 +62,13 @@ impl Sealing {
             self.truncation.finish_truncate(inode, &mut state)?;
             self.context.writeback.write_back(inode, &mut state)?;
             self.context.check_tree_block(&parameters)?;
-            let tree = Tree::new(parameters, inode.size()).ok_or_else(|| {
+            if !parameters.are_sound() {
                 let why = "a Merkle tree has blocks of 1 KiB or more, and a short salt";
-                Error::new(ErrorKind::InvalidArgument, why)
+                return Err(Error::new(ErrorKind::InvalidArgument, why));
+            }
+            let tree = Tree::new(parameters, inode.size()).ok_or_else(|| {
+                let why = "a Merkle tree of more than 8 levels; with larger blocks it has fewer";
+                Error::new(ErrorKind::FileTooBig, why)
             })?;
             self.context.check_end(inode, self.descriptor_place(&tree).1)?;
             let drained = inode.drain_direct_io(FileBlock(0), FileBlock::END)?;

@@ -90,7 +90,9 @@ impl Volume {
     /// # Errors
     /// `Exists` if it has one; `Unsupported` without the feature `verity`, and for files without an
     /// extent tree, with journaled data or in DAX mode; `InvalidArgument` for parameters that no
-    /// tree has; `NoSpace`, `ReadOnly`; a device failure.
+    /// tree has; `FileTooBig` if the tree has more than 8 levels or no place behind the data;
+    /// `NoSpace`, `ReadOnly`; a device failure. The file has its content and size then, but blocks
+    /// that were allocated behind its end may be gone.
     pub fn enable_verity(&self, inode: &InodeRef, parameters: VerityParameters) -> Result<()> {
         self.change(|vfs| vfs.files.sealing.seal(inode, parameters))
     }

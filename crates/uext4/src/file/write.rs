@@ -151,9 +151,11 @@ impl PageWriter {
     }
 
     /// Writes a chunk into the page cache, or as much of its front as there is room for.
+    /// It is halved until it fits; only before the first half space is reclaimed.
     fn write_chunk(&self, inode: &InodeRef, offset: u64, mut buf: &[u8]) -> Result<usize> {
+        let mut has_reclaimed = false;
         loop {
-            match self.write_whole_chunk(inode, offset, buf) {
+            match self.write_whole_chunk(inode, offset, buf, &mut has_reclaimed) {
                 Err(error) if error.is_lack_of_room() => {
                     buf = front_half(offset, buf, self.context.block_size()).ok_or(error)?;
                 }
@@ -162,7 +164,13 @@ impl PageWriter {
         }
     }
 
-    fn write_whole_chunk(&self, inode: &InodeRef, offset: u64, buf: &[u8]) -> Result<usize> {
+    fn write_whole_chunk(
+        &self,
+        inode: &InodeRef,
+        offset: u64,
+        buf: &[u8],
+        has_reclaimed: &mut bool,
+    ) -> Result<usize> {
         let end = offset + buf.len() as u64;
         let (first, last) = self.context.blocks_of(offset, end);
         let size = inode.size();
@@ -172,7 +180,7 @@ impl PageWriter {
                 self.reader.load_page(inode, at)?;
             }
         }
-        self.reserve_and_copy(inode, first, last, offset, buf)?;
+        self.reserve_and_copy(inode, first, last, offset, buf, has_reclaimed)?;
         let mut attributes = inode.attributes();
         attributes.size = attributes.size.max(end);
         if attributes.touch_content_if_new() {
@@ -197,9 +205,9 @@ impl PageWriter {
         last: FileBlock,
         offset: u64,
         buf: &[u8],
+        has_reclaimed: &mut bool,
     ) -> Result<()> {
         inode.disable_direct_fast_path();
-        let mut has_reclaimed = false;
         loop {
             let releases = self.context.space.releases();
             let copied = self
@@ -208,7 +216,7 @@ impl PageWriter {
                 .and_then(|fresh| self.try_copy(inode, &fresh, first, last, offset, buf));
             match copied {
                 Err(error) if *error.kind() == ErrorKind::NoSpace => {
-                    if !self.syncs.make_room(&mut has_reclaimed, releases)? {
+                    if !self.syncs.make_room(has_reclaimed, releases)? {
                         return Err(error);
                     }
                 }

@@ -5,14 +5,15 @@
 
 mod common;
 
-use common::{assert_clean, have, mke2fs, mount_with, new};
+use common::{assert_clean, gated, have, mke2fs, mount_with, new};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use uext4::{
     AllocateMode, ErrorKind, InodeRef, MountOptions, Owner, RenameMode, Result, SetAttr, Volume,
     XattrMode,
 };
-use uext4_device::MemoryDevice;
+use uext4_device::{Device, Gate, MemoryDevice};
 use uext4_ondisk::FileKind;
 
 const SHAPES: [(&str, u64); 3] = [
@@ -291,4 +292,112 @@ fn space_that_comes_back_with_another_threads_commit_is_found() {
     drop(root);
     volume.close().unwrap();
     assert_clean(&device);
+}
+
+/// While a direct write of half of the free space waits for the device, another file can have most
+/// of the other half.
+#[test]
+fn a_direct_write_on_its_way_counts_its_blocks_once() {
+    if !have("mke2fs") {
+        return;
+    }
+    for shape in ["-b 4096 -m 0", "-b 4096 -m 0 -C 16384 -O bigalloc"] {
+        let memory = Arc::new(mke2fs(24, shape));
+        let gate = Arc::new(Gate::default());
+        let device = gated(memory.clone(), &gate, |request| {
+            request.writes_any(|bytes| bytes.iter().all(|&byte| byte == 0xd1))
+        });
+        let volume = Volume::open(device, MountOptions::default()).unwrap();
+        let root = volume.root().unwrap();
+        let create = |name: &str| {
+            let made = volume.create(&root, name.as_bytes(), &new(FileKind::Regular, 0o644));
+            volume.open_file(&made.unwrap()).unwrap()
+        };
+        let [filler, direct, other] = ["filler", "direct", "other"].map(create);
+        let mut end = 0;
+        while filler.allocate(AllocateMode::Allocate { keep_size: false }, end, 1 << 16).is_ok() {
+            end += 1 << 16;
+        }
+        filler.allocate(AllocateMode::PunchHole, 0, 2 << 20).unwrap();
+        volume.sync().unwrap();
+        let opens = gate.close();
+        std::thread::scope(|scope| {
+            let written = scope.spawn(|| direct.write_direct_at(0, &[0xd1; 1 << 20]));
+            common::wait_until("the direct write is on its way", || gate.is_met());
+            let beside = other.write_at(0, &vec![7; 700 << 10]);
+            drop(opens);
+            assert_eq!(beside.unwrap(), 700 << 10, "{shape}");
+            assert_eq!(written.join().unwrap().unwrap(), 1 << 20, "{shape}");
+        });
+        drop((filler, direct, other, root));
+        volume.close().unwrap();
+        assert_clean(&memory);
+    }
+}
+
+/// A device that refuses blocks of `0xee` and counts them.
+#[derive(Debug)]
+struct Refusing {
+    memory: Arc<MemoryDevice>,
+    refused: AtomicU32,
+}
+
+impl Device for Refusing {
+    fn len(&self) -> u64 {
+        self.memory.len()
+    }
+
+    fn read_only(&self) -> bool {
+        false
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<()> {
+        self.memory.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> std::io::Result<()> {
+        if buf.iter().all(|&byte| byte == 0xee) {
+            self.refused.fetch_add(1, Ordering::SeqCst);
+            return Err(std::io::Error::from_raw_os_error(5));
+        }
+        self.memory.write_at(offset, buf)
+    }
+
+    fn flush(&self) -> std::io::Result<()> {
+        self.memory.flush()
+    }
+
+    fn punch(&self, offset: u64, len: u64) -> std::io::Result<bool> {
+        self.memory.punch(offset, len)
+    }
+}
+
+/// A write that finds no space is halved again and again. Each attempt to reclaim space would write
+/// back the file whose page cannot be written.
+#[test]
+fn a_write_reclaims_space_once() {
+    if !have("mke2fs") {
+        return;
+    }
+    let memory = Arc::new(mke2fs(24, "-b 4096 -m 0"));
+    let device = Arc::new(Refusing { memory, refused: AtomicU32::new(0) });
+    let volume = Volume::open(device.clone(), MountOptions::default()).unwrap();
+    let root = volume.root().unwrap();
+    let create = |name: &str| {
+        let made = volume.create(&root, name.as_bytes(), &new(FileKind::Regular, 0o644));
+        volume.open_file(&made.unwrap()).unwrap()
+    };
+    let [filler, stuck, other] = ["filler", "stuck", "other"].map(create);
+    stuck.write_at(0, &[0xee; 4096]).unwrap();
+    for size in [1 << 20, 1 << 16, 1 << 12] {
+        let mut end = 64 << 20;
+        while filler.allocate(AllocateMode::Allocate { keep_size: true }, end, size).is_ok() {
+            end += size;
+        }
+    }
+    device.refused.store(0, Ordering::SeqCst);
+    let written = other.write_at(0, &vec![7; 1 << 20]);
+    assert!(is_full(&written), "{written:?}");
+    // One attempt: together with others, and alone.
+    assert_eq!(device.refused.load(Ordering::SeqCst), 2, "requests of one attempt");
 }

@@ -9,6 +9,7 @@ mod common;
 use common::{assert_clean, have, mke2fs, mount, new};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use uext4::config::DataMode;
 use uext4::quota::{Counted, QuotaEntry, QuotaKind};
 use uext4::{AllocateMode, InodeRef, MountOptions, NewInode, Owner, SetAttr, Volume, as_user};
 use uext4_device::MemoryDevice;
@@ -242,46 +243,68 @@ fn the_quota_file_is_no_file_of_a_user() {
     assert!(error.contains("not an inode of the file system's own"), "{error}");
 }
 
+/// What a mapping that is being inserted holds, and what it has.
 #[test]
-fn dirty_pages_do_not_count_twice_while_they_are_mapped() {
+fn blocks_do_not_count_twice_while_they_are_mapped() {
     if !have("mke2fs") {
         return;
     }
-    let device = Arc::new(mke2fs(64, "-b 4096 -O quota"));
-    let volume = limited(&device, false);
-    volume.set_quota_limits(QuotaKind::User, &limits(1000, 0, 8 << 20, 0)).unwrap();
+    let shapes = ["-b 4096 -O quota", "-b 4096 -C 16384 -O quota,bigalloc"];
+    for (shape, way) in shapes.into_iter().flat_map(|shape| (0..3).map(move |way| (shape, way))) {
+        let device = Arc::new(mke2fs(64, shape));
+        let data_mode = if way == 1 { DataMode::Journal } else { DataMode::Ordered };
+        let quota_limits = [true, true, false];
+        let options = MountOptions { quota_limits, data_mode, ..MountOptions::default() };
+        let volume = Volume::open(device.clone(), options).unwrap();
+        let all = (1 << 20) + 4 * 16384;
+        volume.set_quota_limits(QuotaKind::User, &limits(1000, 0, all, 0)).unwrap();
+        map_beside_others(&volume, way == 2);
+        volume.close().unwrap();
+        assert_clean(&device);
+    }
+}
+
+/// Writes a file of 1 MiB again and again, and beside it four of 16 KiB.
+fn map_beside_others(volume: &Volume, direct: bool) {
     let root = volume.root().unwrap();
     let file = volume.create(&root, b"large", &owned(1000, 1000)).unwrap();
     let others: Vec<_> = (0..4)
         .map(|n| volume.create(&root, format!("{n}").as_bytes(), &owned(1000, 1000)).unwrap())
         .collect();
-    let empty = |volume: &Volume, file: &InodeRef| {
+    let empty = |file: &InodeRef| {
         volume.set_attr(file, &SetAttr { size: Some(0), ..SetAttr::default() }).unwrap();
     };
-    let is_over = &AtomicBool::new(false);
+    let (is_over, empty) = (&AtomicBool::new(false), &empty);
     std::thread::scope(|scope| {
-        let (volume, file) = (&volume, &file);
+        let file = &file;
         scope.spawn(move || {
-            for round in 0..60 {
-                as_user(|| write(volume, file, 0, &vec![round; 5 << 20])).unwrap();
-                volume.open_file(file).unwrap().sync(false).unwrap();
-                empty(volume, file);
-            }
+            let open = volume.open_file(file).unwrap();
+            let written = (0..100).try_for_each(|round| {
+                let bytes = vec![round; 1 << 20];
+                as_user(|| match direct {
+                    true => open.write_direct_at(0, &bytes),
+                    false => open.write_at(0, &bytes),
+                })?;
+                open.sync(false)?;
+                empty(file);
+                Ok::<_, uext4::Error>(())
+            });
             is_over.store(true, Ordering::Relaxed);
+            written.unwrap();
         });
         for other in &others {
             scope.spawn(move || {
                 while !is_over.load(Ordering::Relaxed) {
                     let written = as_user(|| write(volume, other, 0, &[1; 16384]));
-                    empty(volume, other);
+                    empty(other);
+                    if written.is_err() {
+                        is_over.store(true, Ordering::Relaxed);
+                    }
                     written.unwrap();
                 }
             });
         }
     });
-    drop((root, file, others));
-    volume.close().unwrap();
-    assert_clean(&device);
 }
 
 #[test]

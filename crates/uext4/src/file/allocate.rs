@@ -186,6 +186,7 @@ impl RangeAllocation {
             // With clusters nothing is lengthened from a preallocation.
             let has_clusters = self.context.space.layout().has_clusters();
             let held = if has_clusters { None } else { inode.hold_blocks(hole)? };
+            let lent = inode.lend(held.into_iter().collect());
             if let Some(next) = self.lengthen(inode, &spot, hole, size)? {
                 at = next;
                 continue;
@@ -193,9 +194,10 @@ impl RangeAllocation {
             let origin = inode.stream_goal();
             let need = HoleNeed { want: hole, reserved: false, placed: None, origin };
             let (blocks, len) = self.context.placement.place(inode, &spot, &need)?;
-            drop(held);
+            drop(lent);
             let pending = Pending::of(at, len, blocks);
-            let _held = inode.hold_units(pending.new_units())?;
+            let held = inode.hold_units(pending.new_units())?;
+            let _lent = inode.lend(held.into_iter().collect());
             at = self.insert_unwritten(inode, pending, size)?;
         }
         Ok(())

@@ -89,7 +89,8 @@ impl JournaledData {
     pub(super) fn write(&self, inode: &Inode, offset: u64, buf: &[u8]) -> Result<usize> {
         let _writeback = inode.writeback();
         let chunk = self.plan_chunk(inode, offset, buf)?;
-        let JournaledChunk { patches, mut maps, mut nodes, credits, end, holds: _holds } = chunk;
+        let JournaledChunk { patches, mut maps, mut nodes, credits, end, holds } = chunk;
+        let _lent = inode.lend(holds);
         self.context.journal().run(credits, |handle| {
             for map in &mut maps {
                 self.context.writeback.map_one(handle, inode, map, &mut nodes, false)?;

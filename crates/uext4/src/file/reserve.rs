@@ -64,6 +64,24 @@ impl FilePages {
         debug_assert!(smaller.is_ok(), "a smaller reservation cannot fail");
     }
 
+    /// Notes that `units` of what is reserved have been allocated, so that they are not counted
+    /// twice. Only for an operation that has no pages in the cache and ends with
+    /// [`FilePages::unreserve_allocated`]: what is allocated for pages is reserved again if writing
+    /// it fails.
+    pub(super) fn note_allocated(&mut self, units: u32) {
+        let units =
+            units.min(self.reserved.saturating_sub(self.allocated)).min(self.reservation.blocks());
+        let smaller = self.reservation.try_resize(self.reservation.blocks() - units);
+        debug_assert!(smaller.is_ok(), "a smaller reservation cannot fail");
+        self.allocated += units;
+    }
+
+    /// Gives back what was reserved for an operation that may have allocated some of it.
+    pub(super) fn unreserve_allocated(&mut self, less: Need) {
+        self.allocated = 0;
+        self.unreserve(less);
+    }
+
     /// Sets the reservation to these needs.
     ///
     /// # Errors
@@ -76,7 +94,7 @@ impl FilePages {
             // Its data may have been in the inode since, and the map may have become a tree then.
             nodes = nodes.max(indirect_for(space, pages, self.reserved_end));
         }
-        let blocks = to.units.saturating_add(nodes);
+        let blocks = to.units.saturating_sub(self.allocated).saturating_add(nodes);
         if to.units > self.reserved {
             let more = self.room_of(to.units - self.reserved);
             self.quota.as_mut().map_or(Ok(()), |hold| hold.grow(more))?;

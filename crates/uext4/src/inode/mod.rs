@@ -101,6 +101,10 @@ pub struct FilePages {
     pub(crate) charged: u32,
     /// How many of them the mapping has that is being inserted.
     mapping: u32,
+    /// How many of them a direct write has allocated. The reservation has no space for these.
+    pub(crate) allocated: u32,
+    /// Room below limits for blocks of a mapping that is being inserted and was not reserved.
+    lent: Vec<QuotaHold>,
     /// Number of dirty pages over unwritten extents.
     pub converting: u32,
     /// The file has had a block map, whose nodes are counted in another way.
@@ -135,6 +139,10 @@ impl FilePages {
     /// Takes the room below limits that is held for up to `bytes` of the mapping which is being
     /// inserted: it becomes usage.
     fn take_room(&mut self, bytes: u64) -> u64 {
+        if !self.lent.is_empty() {
+            let take = |taken, hold: &mut QuotaHold| taken + hold.become_usage(bytes - taken);
+            return self.lent.iter_mut().fold(0, take);
+        }
         let unit = cluster_bytes(self.reservation.space().layout());
         let most = self.mapping.min(self.unmapped());
         let Some(hold) = self.quota.as_mut().filter(|_| most > 0) else { return 0 };
@@ -146,7 +154,7 @@ impl FilePages {
 
     /// The reserved blocks are for other owners from now on.
     fn move_quota(&mut self, owners: Owners) {
-        if let Some(hold) = &mut self.quota {
+        for hold in self.quota.iter_mut().chain(&mut self.lent) {
             hold.move_to(owners);
         }
     }
@@ -261,6 +269,8 @@ impl Inode {
             converting: 0,
             by_block_map: !has_tree_form(attributes.flags, &context.space),
             charged: 0,
+            allocated: 0,
+            lent: Vec::new(),
             mapping: 0,
             reserved_end: FileBlock(0),
             dirty_since_ms: 0,

@@ -11,6 +11,16 @@ use crate::quota::{Amount, Change, Owners, QuotaHold};
 /// Owners, and bytes of blocks in use.
 pub(crate) type Usage = (Owners, u64);
 
+/// Takes holds back that were lent.
+#[derive(Debug)]
+pub(crate) struct LentHolds<'a>(&'a Inode);
+
+impl Drop for LentHolds<'_> {
+    fn drop(&mut self) {
+        self.0.pages().lent.clear();
+    }
+}
+
 impl Attributes {
     /// User, group and project.
     #[must_use]
@@ -67,6 +77,16 @@ impl Inode {
         let mut hold = QuotaHold::empty(quota, self.usage().0);
         hold.grow(Amount { space: u64::from(units) * cluster_bytes(layout), inodes: 0 })?;
         Ok(Some(hold))
+    }
+
+    /// Has the mapping that the caller inserts take the room of `holds`, until the result is
+    /// dropped: what is charged is held no more. The caller holds the writeback lock.
+    pub(crate) fn lend(&self, holds: Vec<QuotaHold>) -> Option<LentHolds<'_>> {
+        if holds.is_empty() {
+            return None;
+        }
+        self.pages().lent = holds;
+        Some(LentHolds(self))
     }
 
     /// Charges a change of the inode to its owners; one that is `new` counts from now on.

@@ -16,7 +16,7 @@ use crate::file::clusters::OwnClusters;
 use crate::file::page_bytes::within;
 use crate::file::reserve::Need;
 use crate::file::write::front_half;
-use crate::file::writeback::Part;
+use crate::file::writeback::{Part, Pending};
 use crate::inode::{DirectIoState, ExclusiveGuard, Inode, InodeRef, WritebackState};
 use crate::sync::MutexGuard;
 use std::sync::Arc;
@@ -96,7 +96,7 @@ struct Plan<'a> {
 
 impl Plan<'_> {
     fn unreserve(&self) {
-        self.inode.pages().unreserve(self.need);
+        self.inode.pages().unreserve_allocated(self.need);
     }
 }
 
@@ -361,7 +361,12 @@ impl DirectIo {
             let pages = std::mem::take(&mut plan.pages);
             parts.push(Part { pages, size, ..Part::of_attributes(plan.inode) });
         }
-        self.context.writeback.write_and_map(&mut parts, false)?;
+        self.context.writeback.allocate(&mut parts)?;
+        for part in &parts {
+            let units = part.pending.iter().map(Pending::new_units).sum();
+            part.inode.pages().note_allocated(units);
+        }
+        self.context.writeback.write_allocated(&mut parts, false)?;
         let epoch = self.context.journal().flush_gate().epoch();
         plans.iter().for_each(|plan| plan.inode.note_written(epoch));
         Ok(())

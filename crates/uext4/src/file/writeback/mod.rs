@@ -101,9 +101,14 @@ impl Writeback {
         written
     }
 
-    /// A pass without its end, for parts that are not pages of the cache.
-    pub(super) fn write_and_map(&self, parts: &mut [Part<'_>], times: bool) -> Result<()> {
+    fn write_and_map(&self, parts: &mut [Part<'_>], times: bool) -> Result<()> {
         self.allocate(parts)?;
+        self.write_allocated(parts, times)
+    }
+
+    /// The rest of a pass whose parts have blocks, without its end: for parts that are not pages
+    /// of the cache.
+    pub(super) fn write_allocated(&self, parts: &mut [Part<'_>], times: bool) -> Result<()> {
         let journal = self.space.journal();
         if journal.is_aborted() && parts.iter().any(|part| !part.pending.is_empty()) {
             // Nothing can map these blocks any more, and their allocation may be what is broken.

@@ -254,13 +254,15 @@ impl PageWriter {
         let mut fresh = Vec::with_capacity(needs.len());
         let mut known: Option<crate::extent::Mapping> = None;
         let mut clusters = OwnClusters::default();
+        let has_clusters = self.context.space.layout().has_clusters();
         for at in needs {
             let mapping = match known {
                 Some(mapping) if at < mapping.end() => mapping,
                 _ => lookup(inode, at)?,
             };
             known = Some(mapping);
-            let has_cluster = mapping.state == State::Hole && clusters.has(inode, at)?;
+            let is_hole = mapping.state == State::Hole;
+            let has_cluster = has_clusters && is_hole && clusters.has(inode, at)?;
             fresh.push(Fresh { at, state: mapping.state, has_cluster });
         }
         Ok(fresh)
@@ -281,13 +283,15 @@ impl PageWriter {
             holes += u32::from(matches!(f.state, State::Hole));
             unwritten += u32::from(matches!(f.state, State::Unwritten(_)));
         }
-        if holes > 0 {
+        if holes > 0 && inode.is_charged() {
             inode.load_usage()?;
         }
-        let in_holes = fresh.iter().filter(|f| matches!(f.state, State::Hole));
-        let in_holes = in_holes.map(|f| HolePage { at: f.at, has_cluster: f.has_cluster });
         let mut pages = inode.pages();
-        pages.reserve_pages(in_holes, holes, unwritten, last)?;
+        if holes + unwritten > 0 {
+            let in_holes = fresh.iter().filter(|f| matches!(f.state, State::Hole));
+            let in_holes = in_holes.map(|f| HolePage { at: f.at, has_cluster: f.has_cluster });
+            pages.reserve_pages(in_holes, holes, unwritten, last)?;
+        }
         if pages.map.dirty() == 0 {
             pages.dirty_since_ms = self.context.clock_ms();
         }

@@ -180,6 +180,9 @@ impl<'a> AttributeChange<'a> {
     /// # Errors
     /// `Corrupt`; a device failure. All of it is then left to e2fsck(8).
     pub fn plan_release(inode: &'a Inode) -> Result<Release<'a>> {
+        if inode.value_inodes().is_none() && inode.attributes().file_acl == 0 {
+            return Ok(Release::Nothing);
+        }
         let (fields, values) = (inode.hold_fields(), ValueChange::begin(inode));
         let buffer = block_of(inode)?;
         let is_shared = match &buffer {

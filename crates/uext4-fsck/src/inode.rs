@@ -258,7 +258,7 @@ impl Scan<'_, '_> {
         let result = content::check(volume, ino, raw, found, &mut self.log);
         self.note(&result);
         if volume.ro_compat(RoCompat::QUOTA) {
-            self.usage.add(volume, raw, result.owned);
+            self.usage.add(volume, raw, result.owned, found.values);
         }
         if file_kind == FileKind::Regular && raw.size() >= 1 << 31 {
             self.has_large_file = true;

@@ -21,13 +21,17 @@ type Used = (u64, u64);
 pub(crate) struct Usage([HashMap<u32, Used>; 3]);
 
 impl Usage {
-    /// Adds an inode with `owned` blocks, or clusters.
-    pub(crate) fn add(&mut self, volume: &Volume<'_>, raw: &RawInode, owned: u64) {
+    /// Adds an inode with `owned` blocks, or clusters, and `values` attributes whose values are in
+    /// inodes of their own. One that holds such a value counts for the inodes that refer to it.
+    pub(crate) fn add(&mut self, volume: &Volume<'_>, raw: &RawInode, owned: u64, values: u64) {
+        if raw.flags().contains(InodeFlags::EA_INODE) {
+            return;
+        }
         let layout = &volume.layout;
         let bytes = owned * u64::from(layout.cluster_blocks) * u64::from(layout.block_size);
         for (of, id) in self.0.iter_mut().zip([raw.uid(), raw.gid(), raw.i_projid.get()]) {
             let used = of.entry(id).or_default();
-            *used = (used.0.saturating_add(bytes), used.1 + 1);
+            *used = (used.0.saturating_add(bytes), used.1 + 1 + values);
         }
     }
 

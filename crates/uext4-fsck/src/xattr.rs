@@ -25,6 +25,7 @@ struct Seen {
     count: u32,
     /// Blocks of values in inodes of their own, which count for every owner.
     value_blocks: u64,
+    values: u64,
     sound: bool,
     encryption: Option<Encryption>,
 }
@@ -52,6 +53,8 @@ pub(crate) struct Table {
 pub(crate) struct Found {
     /// Blocks (clusters with bigalloc), the attribute block included.
     pub(crate) blocks: u64,
+    /// Values in inodes of their own.
+    pub(crate) values: u64,
     /// The encryption context.
     pub(crate) encryption: Option<Encryption>,
     /// Value of `system.data`: the rest of data kept in the inode.
@@ -219,6 +222,7 @@ impl Table {
         seen.count += 1;
         found.encryption = found.encryption.or(seen.encryption);
         found.blocks += 1 + seen.value_blocks;
+        found.values += seen.values;
         found
     }
 
@@ -254,6 +258,7 @@ impl Table {
             log.add(Problem::XattrInode { ino, why });
         }
         found.blocks += area.value_blocks;
+        found.values += area.values.len() as u64;
         found.encryption = area.context.take().map(|context| self.encryption(&context));
         found.inline = area.inline.take();
         self.count_values(&area.values);
@@ -319,9 +324,9 @@ impl Table {
         };
         self.count_values(&area.values);
         let refcount = RawXattrHeader::ref_from_prefix(&bytes).map_or(0, |h| h.h_refcount.get());
-        let value_blocks = area.value_blocks;
+        let (value_blocks, values) = (area.value_blocks, area.values.len() as u64);
         let encryption = area.context.map(|context| self.encryption(&context));
-        Seen { refcount, count: 0, value_blocks, sound, encryption }
+        Seen { refcount, count: 0, value_blocks, values, sound, encryption }
     }
 
     /// Judges the reference counts, when every inode has been met.

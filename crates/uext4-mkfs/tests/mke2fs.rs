@@ -349,6 +349,7 @@ fn features() {
         "quota,^extent,^64bit",
         "large_dir",
         "ea_inode",
+        "ea_inode,quota,project",
         "orphan_file",
         "orphan_file,^metadata_csum",
         "orphan_file,metadata_csum_seed,^flex_bg",

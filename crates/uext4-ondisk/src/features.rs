@@ -420,11 +420,6 @@ pub fn support(sb: &RawSuperblock) -> Support {
     if sb.s_log_block_size.get() > 2 {
         reasons.push("blocks above 4096 bytes".to_owned());
     }
-    // Usage counts values in inodes of their own for each owner.
-    let is_counted = features.ro_compat.contains(RoCompat::QUOTA);
-    if is_counted && features.incompat.contains(Incompat::EA_INODE) {
-        reasons.push("quota together with ea_inode".to_owned());
-    }
     // Their inodes have the attribute block's number where others have the count of references.
     if sb.s_creator_os.get() == crate::layout::derive::CREATOR_HURD
         && features.incompat.contains(Incompat::EA_INODE)

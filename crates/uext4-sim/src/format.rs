@@ -129,6 +129,14 @@ pub static FORMATS: &[&Format] = &[
         inode_size: None,
         has_journal_device: false,
     },
+    // Each of those values counts for the owners of the files that refer to it.
+    &Format {
+        name: "ea_inode_quota",
+        features: "ea_inode,quota,project",
+        cluster_size: None,
+        inode_size: None,
+        has_journal_device: false,
+    },
     // Data of up to 896 bytes in an inode.
     &Format {
         name: "inline_data_1k",

@@ -9,6 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::extent::{Growth, grow, grow_credits, list};
 use crate::inode::{Inode, InodeTable, cluster_bytes};
 use crate::quota::{Amount, Owners, Quota, QuotaEntry, QuotaFile, QuotaHold, QuotaInfo, QuotaKind};
+use crate::xattr;
 use std::sync::Arc;
 use uext4_ondisk::quota::BLOCK_SIZE;
 use uext4_ondisk::{CorruptKind, FileBlock, FileKind, Ino, Place, RawSuperblock, RoCompat};
@@ -136,14 +137,16 @@ impl FileContext {
         let Some(quota) = self.space.quota().filter(|_| inode.is_charged()) else {
             return Ok((Vec::new(), 0));
         };
-        let (owners, space) = inode.usage();
-        if owners == to {
+        if inode.usage().0 == to {
             return Ok((Vec::new(), 0));
         }
+        // Its values in inodes of their own count for the new owners, too.
+        xattr::count_values(inode)?;
+        let (owners, amount) = inode.usage();
         self.prepare_owners(to)?;
         let unit = cluster_bytes(self.space.layout());
         let reserved = u64::from(inode.pages().unmapped()) * unit;
-        let more = Amount { space: space.saturating_add(reserved), inodes: 1 };
+        let more = Amount { space: amount.space.saturating_add(reserved), ..amount };
         // A block of each file for the former owner, and one for the new.
         Ok((quota.hold_transfer(owners, to, more)?, 6))
     }

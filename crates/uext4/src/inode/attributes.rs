@@ -84,6 +84,9 @@ pub struct Attributes {
     pub block_map: [u8; 60],
     /// Bytes of the slot behind the extra fields: extended attributes in the inode.
     pub xattr_area: Vec<u8>,
+    /// Attributes whose values are in inodes of their own (ea_inode). Each counts in the quota of
+    /// the owners. Counted before the attributes or the owners change; 0 until then.
+    pub(super) values: u32,
     /// `i_extra_isize`.
     extra_isize: u16,
     /// Times have changed in memory and are in no transaction yet.
@@ -131,6 +134,7 @@ impl Attributes {
             dtime: 0,
             block_map: [0; 60],
             xattr_area: vec![0; room.saturating_sub(extra_isize.into()) as usize],
+            values: 0,
             extra_isize,
             times_dirty: false,
         }
@@ -179,6 +183,7 @@ impl Attributes {
             dtime: raw.i_dtime.get(),
             block_map: raw.i_block,
             xattr_area: xattr_offset(slot).map_or(Vec::new(), |at| slot[at..].to_vec()),
+            values: 0,
             extra_isize: raw.i_extra_isize.get(),
             times_dirty: false,
         })

@@ -1,15 +1,21 @@
 //! What an inode counts for in the quota of its owners.
 //!
 //! Invariants: usage changes in the handle that changes the inode's count of blocks or its owners,
-//! or that makes or frees the inode. The attributes are locked meanwhile.
+//! or that makes or frees the inode. The attributes are locked meanwhile. An inode that holds the
+//! value of an attribute (ea_inode) counts for nobody while it is marked as one. Instead each
+//! attribute that refers to it counts for the owners of its file: as an inode, and with the
+//! clusters of the value, which are in the file's count of blocks. As an orphan it counts as any
+//! file.
+//! Kernel counterpart: `ext4_get_inode_usage` in `fs/ext4/xattr.c`.
 
 use super::{Attributes, Inode, cluster_bytes};
 use crate::error::Result;
 use crate::journal::Handle;
 use crate::quota::{Amount, Change, Owners, QuotaHold};
+use uext4_ondisk::InodeFlags;
 
-/// Owners, and bytes of blocks in use.
-pub(crate) type Usage = (Owners, u64);
+/// Owners, and what counts for them.
+pub(crate) type Usage = (Owners, Amount);
 
 /// Takes holds back that were lent.
 #[derive(Debug)]
@@ -29,7 +35,19 @@ impl Attributes {
     }
 
     pub(super) fn usage(&self) -> Usage {
-        (self.owners(), self.sectors.saturating_mul(512))
+        let amount = match self.flags.contains(InodeFlags::EA_INODE) {
+            true => Amount::default(),
+            false => Amount {
+                space: self.sectors.saturating_mul(512),
+                inodes: 1 + u64::from(self.values),
+            },
+        };
+        (self.owners(), amount)
+    }
+
+    /// Notes how many attributes have values in inodes of their own.
+    pub(crate) fn note_values(&mut self, values: u32) {
+        self.values = values;
     }
 }
 
@@ -69,13 +87,25 @@ impl Inode {
     /// # Errors
     /// Those of [`Inode::hold_blocks`].
     pub(crate) fn hold_units(&self, units: u32) -> Result<Option<QuotaHold>> {
-        let Some(quota) = self.space().quota().filter(|_| self.is_charged && units > 0) else {
-            return Ok(None);
-        };
+        let space = u64::from(units) * cluster_bytes(self.space().layout());
+        self.hold(Amount { space, inodes: 0 })
+    }
+
+    /// Takes room for a value of `len` bytes in an inode of its own below the limits of the owners.
+    ///
+    /// # Errors
+    /// Those of [`Inode::hold_blocks`].
+    pub(crate) fn hold_value(&self, len: u64) -> Result<Option<QuotaHold>> {
+        let space = len.next_multiple_of(cluster_bytes(self.space().layout()));
+        self.hold(Amount { space, inodes: 1 })
+    }
+
+    fn hold(&self, more: Amount) -> Result<Option<QuotaHold>> {
+        let is_counted = self.is_charged && more != Amount::default();
+        let Some(quota) = self.space().quota().filter(|_| is_counted) else { return Ok(None) };
         self.load_usage()?;
-        let layout = self.space().layout();
         let mut hold = QuotaHold::empty(quota, self.usage().0);
-        hold.grow(Amount { space: u64::from(units) * cluster_bytes(layout), inodes: 0 })?;
+        hold.grow(more)?;
         Ok(Some(hold))
     }
 
@@ -89,6 +119,14 @@ impl Inode {
         Some(LentHolds(self))
     }
 
+    /// Keeps what the inode counts for, which it is about to give up for another inode of the same
+    /// owners: nobody else gets the room in between.
+    pub(crate) fn hold_usage(&self) -> Option<QuotaHold> {
+        let quota = self.space().quota().filter(|_| self.is_charged)?;
+        let (owners, amount) = self.usage();
+        Some(QuotaHold::of(quota, owners, amount))
+    }
+
     /// Charges a change of the inode to its owners; one that is `new` counts from now on.
     pub(super) fn charge(
         &self,
@@ -98,14 +136,13 @@ impl Inode {
         new: bool,
     ) -> Result<()> {
         let Some(quota) = self.space().quota() else { return Ok(()) };
-        let bytes = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
-        let (space, all) = (bytes(after.1).saturating_sub(bytes(before.1)), bytes(after.1));
         if new {
-            return quota.charge(handle, after.0, Change { space: all, ..Change::INODE });
+            return quota.charge(handle, after.0, Change::between(Amount::default(), after.1));
         }
         if before.0 == after.0 {
-            let held = u64::try_from(space).map_or(0, |more| self.pages().take_room(more));
-            return quota.charge(handle, after.0, Change { space, held, inodes: 0 });
+            let change = Change::between(before.1, after.1);
+            let held = u64::try_from(change.space).map_or(0, |more| self.pages().take_room(more));
+            return quota.charge(handle, after.0, Change { held, ..change });
         }
         self.pages().move_quota(after.0);
         quota.transfer(handle, [before, after])
@@ -117,8 +154,7 @@ impl Inode {
     /// A damaged quota file; those of [`Handle::write`].
     pub(crate) fn uncharge(&self, handle: &mut Handle<'_>) -> Result<()> {
         let Some(quota) = self.space().quota().filter(|_| self.is_charged) else { return Ok(()) };
-        let (owners, space) = self.usage();
-        let space = i64::try_from(space).unwrap_or(i64::MAX);
-        quota.charge(handle, owners, Change { space: -space, inodes: -1, held: 0 })
+        let (owners, amount) = self.usage();
+        quota.charge(handle, owners, Change::between(amount, Amount::default()))
     }
 }

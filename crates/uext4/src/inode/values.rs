@@ -5,7 +5,8 @@
 //! Invariants: such an inode has no name. It has one link while attributes refer to it, and is an
 //! orphan otherwise: from the handle that makes it to the one that sets the first attribute, and
 //! from the one that removes the last attribute until it is deleted. As an orphan it is a regular
-//! file on the device, because Linux deletes no orphan that is marked as holding a value.
+//! file on the device, because Linux deletes no orphan that is marked as holding a value. So quota
+//! counts it as one.
 //! Locking: a change of attributes on a file system with such inodes holds the lock from its plan
 //! to the end of its handle, so that no count changes in between.
 //! Kernel counterpart: `ext4_xattr_inode_iget` and the cache of values in `fs/ext4/xattr.c`.
@@ -13,11 +14,12 @@
 use super::{Attributes, Inode, InodeRef, InodeTable};
 use crate::error::{Error, ErrorKind, Result};
 use crate::journal::Handle;
+use crate::quota::Owners;
 use crate::sync::state::{AtomicBool, Ordering};
 use crate::sync::{LockRank, Mutex, MutexGuard, OnceLock};
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, Weak};
-use uext4_ondisk::{CorruptKind, Incompat, Ino, InodeFlags, Place, Timestamp};
+use uext4_ondisk::{CorruptKind, Incompat, Ino, InodeFlags, Layout, Place, Timestamp};
 
 /// The orphans of a volume, which stand above this layer.
 pub(crate) trait OrphanList: Send + Sync + std::fmt::Debug {
@@ -160,6 +162,14 @@ impl Attributes {
     /// Number and generation of the owner, as Lustre names it in an inode with a value.
     pub(crate) fn value_owner(&self) -> (Ino, u32) {
         (Ino(word(self.mtime)), self.generation)
+    }
+
+    /// Gives an inode with a value to other owners.
+    pub(crate) fn set_owners(&mut self, owners: Owners, layout: &Layout) {
+        let has_room = self.has_room_for_project(layout);
+        let [uid, gid, project] = owners.0;
+        (self.uid, self.gid) = (uid, gid);
+        self.project = if has_room { project } else { 0 };
     }
 
     /// Number of attributes that refer to the value.

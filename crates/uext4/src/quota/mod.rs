@@ -68,8 +68,13 @@ pub struct Change {
 }
 
 impl Change {
-    /// One inode more.
-    pub const INODE: Self = Self { space: 0, inodes: 1, held: 0 };
+    /// The change from one amount to another.
+    #[must_use]
+    pub fn between(before: Amount, after: Amount) -> Self {
+        let signed = |amount: u64| i64::try_from(amount).unwrap_or(i64::MAX);
+        let space = signed(after.space) - signed(before.space);
+        Self { space, inodes: signed(after.inodes) - signed(before.inodes), held: 0 }
+    }
 }
 
 /// An owner in memory.
@@ -170,22 +175,20 @@ impl Quota {
         Ok(())
     }
 
-    /// Gives an inode to other owners, each with its bytes: before, and after. Owners that stay are
-    /// charged the difference.
+    /// Gives an inode to other owners, each with what it counts for: before, and after. Owners that
+    /// stay are charged the difference.
     ///
     /// # Errors
     /// Those of [`Quota::charge`].
-    pub fn transfer(&self, handle: &mut Handle<'_>, usage: [(Owners, u64); 2]) -> Result<()> {
+    pub fn transfer(&self, handle: &mut Handle<'_>, usage: [(Owners, Amount); 2]) -> Result<()> {
         let [(from, before), (to, after)] = usage;
-        let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
         for kind in &self.kinds {
             let (old, new) = (from.id(kind.kind), to.id(kind.kind));
             if old == new {
-                let space = signed(after).saturating_sub(signed(before));
-                kind.charge(handle, old, Change { space, ..Change::default() })?;
+                kind.charge(handle, old, Change::between(before, after))?;
             } else {
-                kind.charge(handle, old, Change { space: -signed(before), inodes: -1, held: 0 })?;
-                kind.charge(handle, new, Change { space: signed(after), ..Change::INODE })?;
+                kind.charge(handle, old, Change::between(before, Amount::default()))?;
+                kind.charge(handle, new, Change::between(Amount::default(), after))?;
             }
         }
         Ok(())
@@ -471,6 +474,15 @@ impl QuotaHold {
     #[must_use]
     pub fn empty(quota: &Arc<Quota>, owners: Owners) -> Self {
         Self { quota: Arc::clone(quota), owners, only: None, held: Amount::default() }
+    }
+
+    /// A hold of this much, whatever the limits say.
+    #[must_use]
+    pub fn of(quota: &Arc<Quota>, owners: Owners, amount: Amount) -> Self {
+        let mut hold = Self::empty(quota, owners);
+        hold.held = amount;
+        hold.kinds().for_each(|(kind, id)| kind.add_held(id, amount));
+        hold
     }
 
     fn kinds(&self) -> impl Iterator<Item = (&Kind, u32)> {

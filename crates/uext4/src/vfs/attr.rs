@@ -176,7 +176,6 @@ impl Vfs {
         self.check_flags(inode, change)?;
         let space = &self.files.context.space;
         let _pin = inode.table_block()?;
-        let acl = change.mode.map_or(Ok(None), |mode| Self::plan_acl_mode(inode, mode))?;
         let to = {
             let attributes = inode.attributes();
             let (uid, gid) = (change.uid, change.gid);
@@ -184,6 +183,7 @@ impl Vfs {
             Owners([uid.unwrap_or(old_uid), gid.unwrap_or(old_gid), project])
         };
         let (_held, transfer) = self.files.context.hold_transfer(inode, to)?;
+        let acl = change.mode.map_or(Ok(None), |mode| Self::plan_acl_mode(inode, mode))?;
         let credits = 1 + transfer + acl.as_ref().map_or(0, xattr::AttributeChange::credits);
         space.journal().run(credits, |handle| {
             if let Some(acl) = acl {

@@ -248,10 +248,9 @@ impl<'a> AttributeChange<'a> {
     pub fn apply(self, handle: &mut Handle<'_>) -> Result<()> {
         let mut values = self.values;
         // The references are kept until readers of the attributes cannot find the values any more.
-        let value_clusters = match &mut values {
-            Some(values) => values.apply(handle, self.inode)?,
-            None => 0,
-        };
+        if let Some(values) = &mut values {
+            values.apply(handle, self.inode)?;
+        }
         let _lock = self.inode.xattr_lock().write();
         let (file_acl, added) = self.block.apply(handle, self.inode.space())?;
         let area = self.area;
@@ -265,8 +264,10 @@ impl<'a> AttributeChange<'a> {
                 attributes.file_acl = block.get();
             }
             let layout = self.inode.space().layout();
-            let clusters = added + value_clusters;
-            attributes.add_blocks(layout, clusters * i64::from(layout.cluster_blocks));
+            attributes.add_blocks(layout, added * i64::from(layout.cluster_blocks));
+            if let Some(values) = &values {
+                values.note_in(attributes, layout);
+            }
         })
     }
 }

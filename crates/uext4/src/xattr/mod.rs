@@ -28,6 +28,7 @@ mod value_store;
 pub use change::{AttributeChange, AttributeEdit, Mode, Release};
 pub use read::{get, list};
 pub use uext4_ondisk::acl;
+pub(crate) use value_counts::count_values;
 
 /// Largest value, in bytes (xattr(7)).
 pub const VALUE_MAX: usize = 65_536;

@@ -86,12 +86,12 @@ pub(super) fn key_of(name: &[u8]) -> Result<Key<'_>> {
     }
 }
 
-fn in_inode(inode: &Inode) -> Result<Vec<Attribute>> {
+pub(super) fn in_inode(inode: &Inode) -> Result<Vec<Attribute>> {
     let attributes = stored::in_area(&inode.attributes().xattr_area);
     Ok(attributes.map_err(|kind| kind.at(Place::Inode(inode.ino())))?)
 }
 
-fn in_block(inode: &Inode) -> Result<Vec<Attribute>> {
+pub(super) fn in_block(inode: &Inode) -> Result<Vec<Attribute>> {
     let Some(buffer) = block_of(inode)? else { return Ok(Vec::new()) };
     let attributes = stored::in_block(&buffer.read());
     Ok(attributes.map_err(|kind| kind.at(Place::Block(buffer.block())))?)

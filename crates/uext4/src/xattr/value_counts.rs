@@ -5,19 +5,24 @@
 //! On disk: every entry counts, but the entries of a block that inodes share count once. The value
 //! counts in the blocks of each inode that has the attribute.
 //! Invariants: a count changes in the handle that changes the entries. At 0 the inode becomes an
-//! orphan in that handle, and is deleted after it.
+//! orphan in that handle, and is deleted after it. Quota counts each entry as an inode with the
+//! space of the value (`inode/usage.rs`). An orphan belongs to the owners of the inode that
+//! referred to it last, so that with its last entry nobody's usage changes.
 
 use super::block_change::BlockChange;
+use super::read::{in_block, in_inode};
 use super::stored::{Attribute, Stored, Value, ValueInode};
 use super::value_inode::corrupt;
 use super::value_store;
 use crate::cache::Buffer;
 use crate::error::{Error, ErrorKind, Result};
-use crate::inode::{Inode, InodeRef, KnownValues};
+use crate::inode::{Attributes, Inode, InodeRef, KnownValues};
 use crate::journal::Handle;
+use crate::quota::QuotaHold;
 use crate::sync::MutexGuard;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use uext4_ondisk::Layout;
 use uext4_ondisk::xattr::is_hash_of_value_inode;
 
 /// The right to change attributes, where values may be in inodes of their own.
@@ -27,6 +32,10 @@ pub(super) struct ValueChange<'a> {
     /// Inodes of new values. The reference keeps one from being deleted before it is used.
     stored: Vec<InodeRef>,
     counts: Vec<Count>,
+    /// Room below the limits of the owners, for values that had inodes already.
+    held: Vec<QuotaHold>,
+    /// Entries with a value in an inode, after the change.
+    entries: u32,
     /// Clusters that the owner counts from now on, or no more.
     clusters: i64,
     misfits: Misfits,
@@ -62,9 +71,16 @@ impl<'a> ValueChange<'a> {
     /// Waits for other changes. `None`: the file system has no such values.
     pub(super) fn begin(inode: &'a Inode) -> Option<Self> {
         let known = inode.value_inodes()?.lock();
-        let (stored, counts, skipped) = (Vec::new(), Vec::new(), Vec::new());
-        let misfits = Misfits::Refuse;
-        Some(Self { known, stored, counts, clusters: 0, misfits, skipped })
+        Some(Self {
+            known,
+            stored: Vec::new(),
+            counts: Vec::new(),
+            held: Vec::new(),
+            entries: 0,
+            clusters: 0,
+            misfits: Misfits::Refuse,
+            skipped: Vec::new(),
+        })
     }
 
     /// Decides about entries that do not fit their inodes.
@@ -112,10 +128,10 @@ impl<'a> ValueChange<'a> {
         for attribute in list {
             let Value::ForInode(bytes) = &attribute.value else { continue };
             let values = &inode.context().values;
-            let (at, held) =
-                value_store::store(values, &self.known, inode, &attribute.name, bytes)?;
-            attribute.value = Value::InInode(at);
-            self.stored.push(held);
+            let stored = value_store::store(values, &self.known, inode, &attribute.name, bytes)?;
+            attribute.value = Value::InInode(stored.at);
+            self.stored.push(stored.inode);
+            self.held.extend(stored.held);
         }
         Ok(())
     }
@@ -135,6 +151,8 @@ impl<'a> ValueChange<'a> {
         let sum =
             |stored: &Stored| -> i64 { stored.iter().map(|a| value_clusters(inode, a)).sum() };
         self.clusters = sum(after) - sum(before);
+        self.entries = values_of(after.iter());
+        inode.attributes().note_values(values_of(before.iter()));
         let mut changes = Changes::new();
         count(&mut changes, &before.inode, -1);
         count(&mut changes, &after.inode, 1);
@@ -220,23 +238,33 @@ impl<'a> ValueChange<'a> {
         Ok((inode, references))
     }
 
-    /// Credits of [`ValueChange::apply`].
+    /// Credits of [`ValueChange::apply`], and of the charge for the values.
     pub(super) fn credits(&self, inode: &Inode) -> u32 {
-        let orphan = inode.space().credits().orphan;
+        let steps = inode.space().credits();
+        let orphan = steps.orphan;
+        // An inode without room for a project belongs to none, unlike the owner.
+        let usage = if self.counts.is_empty() { 0 } else { 2 * steps.usage };
         let is_orphan = |count: &Count| (count.before == 0) != (count.after == 0);
         let of = |count: &Count| 1 + if is_orphan(count) { orphan } else { 0 };
-        self.counts.iter().map(of).sum()
+        usage + self.counts.iter().map(of).sum::<u32>()
     }
 
-    /// Changes the counts. Returns the clusters that the owner counts from now on, or no more. The
-    /// references to the inodes go with `self`.
+    /// Changes the counts. The references to the inodes go with `self`.
     ///
     /// # Errors
     /// The journal is aborted.
-    pub(super) fn apply(&mut self, handle: &mut Handle<'_>, owner: &Inode) -> Result<i64> {
+    pub(super) fn apply(&mut self, handle: &mut Handle<'_>, owner: &Inode) -> Result<()> {
         let orphans = owner.context().values.orphans()?;
+        let owners = owner.attributes().owners();
+        let layout = owner.space().layout();
         for Count { inode, before, after, .. } in &self.counts {
+            if *before == 0 {
+                self.held.extend(inode.hold_usage());
+            }
             let checksum = inode.update(handle, |attributes| {
+                if *after == 0 {
+                    attributes.set_owners(owners, layout);
+                }
                 attributes.set_references(*after);
                 attributes.value_checksum()
             })?;
@@ -250,8 +278,33 @@ impl<'a> ValueChange<'a> {
                 orphans.remove(handle, inode)?;
             }
         }
-        Ok(self.clusters)
+        Ok(())
     }
+
+    /// Notes in the owner's attributes, which change in this handle, what its values count for.
+    pub(super) fn note_in(&self, owner: &mut Attributes, layout: &Layout) {
+        owner.note_values(self.entries);
+        owner.add_blocks(layout, self.clusters * i64::from(layout.cluster_blocks));
+    }
+}
+
+/// Counts the values of an inode, for a change of its owners. The caller holds the lock of the
+/// content exclusively.
+///
+/// # Errors
+/// `Corrupt`; a device failure.
+pub(crate) fn count_values(inode: &Inode) -> Result<()> {
+    if inode.value_inodes().is_none() {
+        return Ok(());
+    }
+    let (in_inode, in_block) = (in_inode(inode)?, in_block(inode)?);
+    inode.attributes().note_values(values_of(in_inode.iter().chain(&in_block)));
+    Ok(())
+}
+
+fn values_of<'l>(list: impl Iterator<Item = &'l Attribute>) -> u32 {
+    let count = list.filter(|attribute| matches!(attribute.value, Value::InInode(_))).count();
+    u32::try_from(count).unwrap_or(u32::MAX)
 }
 
 fn value_clusters(inode: &Inode, attribute: &Attribute) -> i64 {

@@ -1,14 +1,14 @@
-//! Reading values in inodes of their own (ea_inode) that the kernel wrote. Writing them is in
-//! `tests/value_inodes.rs`.
+//! Reading values in inodes of their own (ea_inode) that the kernel wrote, and to whom orphans
+//! belong. Writing them is in `tests/value_inodes.rs`.
 //!
 //! Fault model: a value of another length or of another inode, the rest of its last block; an inode
 //! that holds a value and is found by number; each thing that entry and inode both say, changed in
 //! one of them alone.
 
-use super::{all, has_getfattr, seen_by_kernel};
+use super::{all, has_getfattr, seen_by_kernel, set};
 use crate::error::ErrorKind;
 use crate::extent::harness::{FILES, Folder, Harness, Mount, make_image, must};
-use crate::xattr::get;
+use crate::xattr::{Mode, get};
 use std::path::PathBuf;
 use uext4_ondisk::{Ino, xattr};
 
@@ -104,4 +104,26 @@ fn values_that_do_not_fit_their_entry_are_refused() {
     debugfs("generation", &generation.to_string());
     debugfs("atime", "@305419896");
     assert!(read().unwrap() == *want);
+}
+
+#[test]
+fn an_orphan_belongs_to_the_owner_of_the_last_reference() {
+    let folder = Folder::new();
+    let Some(image) = make_image(&folder, "16M", &["-b", "1024", "-O", "ea_inode"]) else { return };
+    let harness = Harness::open(&image);
+    let files = [FILES[0], FILES[1]].map(|file| harness.inode(file));
+    for (uid, file) in (7..).zip(&files) {
+        harness.run(1, |handle| file.update(handle, |of| of.uid = uid)).unwrap();
+        set(&harness, file, b"user.large", Some(&[9; 5000]), Mode::Any).unwrap();
+    }
+    let value = harness.inodes.get_value(value_inode(&harness, FILES[1])).unwrap();
+    let state = || {
+        let of = value.attributes();
+        (of.links, of.uid)
+    };
+    assert_eq!(state(), (1, 7));
+    set(&harness, &files[0], b"user.large", None, Mode::Any).unwrap();
+    assert_eq!(state(), (1, 7));
+    set(&harness, &files[1], b"user.large", None, Mode::Any).unwrap();
+    assert_eq!(state(), (0, 8));
 }

@@ -315,7 +315,7 @@ pub fn make(shape: &Shape, seed: u64) -> Result<MemoryDevice, String> {
     }
     let options = uext4_mkfs::Options {
         block_size: Some(shape.block_size),
-        journal_mib: Some(shape.journal_mib),
+        journal_mib: shape.format.has_journal().then_some(shape.journal_mib),
         features: shape.feature_words(),
         cluster_size: shape.format.cluster_size,
         inode_size: shape.format.inode_size,

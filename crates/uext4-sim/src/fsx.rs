@@ -22,6 +22,8 @@ use uext4::config::DataMode;
 
 /// Name of the file, at the root.
 const NAME: &[u8] = b"file";
+/// The directory that it is in.
+const DIRECTORY: &[u8] = b"directory";
 /// Operations kept to be printed with a fault.
 const HISTORY: usize = 40;
 
@@ -34,6 +36,10 @@ pub struct FsxShape {
     pub block_size: u32,
     /// Bytes per cluster (bigalloc).
     pub cluster_size: Option<u32>,
+    /// Bytes per inode.
+    pub inode_size: Option<u32>,
+    /// Features that edit the default set (`mkfs -O`).
+    pub features: &'static str,
     /// Blocks are allocated at write-back.
     pub delalloc: bool,
     /// `data=`.
@@ -49,7 +55,7 @@ pub struct FsxShape {
 }
 
 /// The shapes that a run goes through.
-pub const SHAPES: [FsxShape; 10] = [
+pub const SHAPES: [FsxShape; 13] = [
     FsxShape { name: "4 KiB blocks", ..PLAIN },
     FsxShape {
         name: "1 KiB blocks, eager write-back",
@@ -76,14 +82,34 @@ pub const SHAPES: [FsxShape; 10] = [
         ..PLAIN
     },
     FsxShape {
+        name: "block maps",
+        block_size: 1024,
+        features: "^extent,^64bit",
+        dirty_expire_ms: 5,
+        file_max: 6 << 20,
+        operation_max: 300_000,
+        ..PLAIN
+    },
+    FsxShape {
+        name: "in the inode and out of it",
+        inode_size: Some(1024),
+        features: "inline_data",
+        file_max: 1800,
+        operation_max: 900,
+        ..PLAIN
+    },
+    FsxShape { name: "encrypted", features: "encrypt", dirty_expire_ms: 5, ..PLAIN },
+    FsxShape {
         name: "clusters of 16 KiB",
         block_size: 1024,
+        features: "bigalloc",
         cluster_size: Some(16384),
         dirty_expire_ms: 5,
         ..PLAIN
     },
     FsxShape {
         name: "clusters of 8 KiB, whole clusters, no delayed allocation",
+        features: "bigalloc",
         cluster_size: Some(8192),
         delalloc: false,
         align: 8192,
@@ -91,6 +117,7 @@ pub const SHAPES: [FsxShape; 10] = [
     },
     FsxShape {
         name: "clusters of 16 KiB, journaled data",
+        features: "bigalloc",
         cluster_size: Some(16384),
         data_mode: DataMode::Journal,
         ..PLAIN
@@ -101,6 +128,8 @@ const PLAIN: FsxShape = FsxShape {
     name: "",
     block_size: 4096,
     cluster_size: None,
+    inode_size: None,
+    features: "",
     delalloc: true,
     data_mode: DataMode::Ordered,
     dirty_expire_ms: 100,
@@ -219,6 +248,9 @@ fn pick(shape: &FsxShape, size: u64, rng: &mut StdRng) -> FsxOperation {
         480..600 => FsxOperation::Copy { from: inside, to: at, len },
         600..700 => FsxOperation::Truncate { to: at },
         700..780 => FsxOperation::Punch { at: inside, len },
+        // Files with block maps have none of these, and encrypted ones are not shifted.
+        780..920 if shape.features.contains("^extent") => FsxOperation::Punch { at: inside, len },
+        890..920 if shape.features.contains("encrypt") => FsxOperation::Punch { at: inside, len },
         780..850 => FsxOperation::Allocate { at, len, keep_size },
         890..905 => FsxOperation::Collapse { at: blocks(inside), len: blocks(len) },
         905..920 if size + len < shape.file_max => {

@@ -1,6 +1,7 @@
 //! The file beside its model: each operation is done to both.
 
-use super::{FsxOperation, FsxShape, FsxTally, NAME};
+use super::{DIRECTORY, FsxOperation, FsxShape, FsxTally, NAME};
+use crate::encrypted;
 use crate::oracle::{JUNK, Oracle};
 use std::sync::Arc;
 use uext4::{
@@ -31,20 +32,21 @@ impl Harness {
         let format = uext4_mkfs::Options {
             block_size: Some(shape.block_size),
             cluster_size: shape.cluster_size,
-            features: if shape.cluster_size.is_some() { "bigalloc" } else { "" }.to_owned(),
+            inode_size: shape.inode_size,
+            features: shape.features.to_owned(),
             hash_seed: Some([seed as u8; 16]),
             discard: false,
             ..uext4_mkfs::Options::default()
         };
         uext4_mkfs::format(&device, &format).map_err(|error| format!("mkfs: {error}"))?;
-        let options = MountOptions {
+        let options = encrypted::with_key(MountOptions {
             delalloc: shape.delalloc,
             data_mode: shape.data_mode,
             dirty_expire_ms: shape.dirty_expire_ms,
             commit_interval_ms: 200,
             cache_bytes: MountOptions::CACHE_BYTES_MIN,
             ..MountOptions::default()
-        };
+        });
         let mut harness = Harness {
             device: Arc::new(device),
             options,
@@ -55,13 +57,15 @@ impl Harness {
         };
         let volume = harness.volume()?;
         let root = volume.root().map_err(say)?;
-        let new = NewInode {
-            kind: FileKind::Regular,
-            mode: 0o644,
+        let new = |kind| NewInode {
+            kind,
+            mode: 0o755,
             owner: Owner::default(),
             rdev: uext4::Device::default(),
         };
-        let inode = volume.create(&root, NAME, &new).map_err(say)?;
+        let dir = volume.create(&root, DIRECTORY, &new(FileKind::Directory)).map_err(say)?;
+        encrypted::encrypt(&volume, &dir).map_err(say)?;
+        let inode = volume.create(&dir, NAME, &new(FileKind::Regular)).map_err(say)?;
         let file = volume.open_file(&inode).map_err(say)?;
         harness.open = Some((volume, file));
         Ok(harness)
@@ -246,8 +250,8 @@ impl Harness {
     }
 
     fn find(&mut self, volume: Volume) -> Result<(), String> {
-        let root = volume.root().map_err(say)?;
-        let inode = volume.lookup(&root, NAME).map_err(say)?;
+        let dir = volume.lookup(&volume.root().map_err(say)?, DIRECTORY).map_err(say)?;
+        let inode = volume.lookup(&dir, NAME).map_err(say)?;
         let file = volume.open_file(&inode).map_err(say)?;
         self.open = Some((volume, file));
         Ok(())

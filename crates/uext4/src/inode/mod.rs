@@ -176,6 +176,9 @@ pub struct Inode {
     /// Its contents, names or target are encrypted. Only an empty directory becomes so, with its
     /// lock held exclusively.
     encrypted: AtomicBool,
+    /// Whether its blocks are mapped by an extent tree: what the flags say, for readers without the
+    /// lock of the attributes.
+    tree_form: AtomicBool,
     /// How, once that was asked.
     encryption: OnceLock<Box<Encryption>>,
     stray_names: StrayNames,
@@ -259,6 +262,7 @@ impl Inode {
         let quota = context.space.quota_of(ino, attributes.owners());
         let is_charged = quota.is_some();
         let encrypted = AtomicBool::new(encryption::is_encrypted(kind, attributes.flags));
+        let has_tree = has_tree_form(attributes.flags, &context.space);
         let pages = FilePages {
             map: PageMap::new(Arc::clone(&dirty)),
             reservation: Reservation::empty(&context.space),
@@ -267,7 +271,7 @@ impl Inode {
             hole_pages: 0,
             clusters: ReservedClusters::new(context.space.layout()),
             converting: 0,
-            by_block_map: !has_tree_form(attributes.flags, &context.space),
+            by_block_map: !has_tree,
             charged: 0,
             allocated: 0,
             lent: Vec::new(),
@@ -291,6 +295,7 @@ impl Inode {
             kind,
             is_dax,
             encrypted,
+            tree_form: AtomicBool::new(has_tree),
             encryption: OnceLock::new(),
             stray_names: StrayNames::unknown(),
             seed,
@@ -373,7 +378,7 @@ impl Inode {
     /// that has its data in itself has the form that it gets when the data leaves it.
     #[must_use]
     pub fn has_extent_tree(&self) -> bool {
-        has_tree_form(self.attributes().flags, self.space())
+        self.tree_form.load(Ordering::Acquire)
     }
 
     /// Whether it has a Merkle tree (fs-verity), so that every read is verified.

@@ -3,7 +3,7 @@
 //! On disk: a slot of a block of the group's inode table.
 //! Invariants: attributes are written into the table block in the handle that changes them.
 
-use super::{Attributes, ExtentRoot, Inode, InodeContext};
+use super::{Attributes, ExtentRoot, Inode, InodeContext, has_tree_form};
 use crate::alloc::Space;
 use crate::cache::{BlockKind, Buffer};
 use crate::error::{Error, ErrorKind, Result};
@@ -175,6 +175,7 @@ impl Inode {
         }
         let before = self.is_charged.then(|| attributes.usage());
         let result = change(&mut attributes);
+        self.tree_form.store(has_tree_form(attributes.flags, self.space()), Ordering::Release);
         let mut bytes = handle.write_slot(buffer, self.place.slot)?;
         let at = self.place.slot as usize * size;
         let fresh = self.fresh.swap(false, Ordering::Relaxed);

@@ -95,8 +95,14 @@ fn plan_indexed(view: &View<'_>, name: NewName<'_>) -> Result<Target> {
     let at = path.leaf;
     let leaf = view.leaf(at)?;
     let (seen, gap) = scan(view, at, &leaf, name)?;
-    let frames = if seen.has_room { Vec::new() } else { path.frames.clone() };
-    let hasher = LeafHasher { hasher: path.hasher, range: path.range()? };
+    // What a split needs of the way to this leaf.
+    let to_split = match seen.has_room {
+        true => None,
+        false => {
+            let hasher = LeafHasher { hasher: path.hasher, range: path.range()? };
+            Some((hasher, path.frames.clone()))
+        }
+    };
     while path.advance_within(hash)? {
         if !name.respells && find(view, path.leaf, name.wanted)?.is_some() {
             return Err(exists(name));
@@ -105,9 +111,7 @@ fn plan_indexed(view: &View<'_>, name: NewName<'_>) -> Result<Target> {
     if !name.respells && strays::may_be_there(view)? && find_stray(view, name.wanted)?.is_some() {
         return Err(exists(name));
     }
-    if seen.has_room {
-        return Ok(Target::Room(leaf, gap));
-    }
+    let Some((hasher, frames)) = to_split else { return Ok(Target::Room(leaf, gap)) };
     let split = plan_split(view, at, leaf, hasher, frames)?;
     let levels = split.frames.len() - 1;
     if split.frames.iter().all(Frame::is_full) && levels >= usize::from(view.levels_max()) {

@@ -22,6 +22,8 @@ name = bytes.fromhex(sys.argv[3])
 argument = struct.pack('<II32sII32s', 1 if name else 2, 0, name, len(key), 0, b'')
 fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0xc0506617, bytearray(argument + key))
 "#;
+/// An unused record that has no room for hashes.
+const UNUSED: [u8; 12] = [0, 0, 0, 0, 12, 0, 0, 0, 0, 0, 0, 0];
 const DESCRIPTOR: &str = "0123456789abcdef";
 
 fn words(words: &[&str]) -> Vec<OsString> {
@@ -168,4 +170,112 @@ fn a_wrong_key_by_the_right_descriptor() {
     ls.push(at(&image, "/v1"));
     run_ok(ls);
     assert_eq!(listed_by_us(&image, "/v1").len(), 401);
+}
+
+/// An image whose directory `/d` is encrypted and folds case, with many names.
+fn folded(scratch: &Scratch) -> std::path::PathBuf {
+    let image = scratch.path("folded");
+    let (key, tree) = (scratch.path("key"), scratch.path("tree"));
+    fs::write(&key, [9; 40]).unwrap();
+    fs::create_dir_all(&tree).unwrap();
+    for n in 0..200 {
+        fs::write(tree.join(format!("Name{n}")), content(n % 3)).unwrap();
+    }
+    let mut make = words(&["mkfs", "-q", "-b", "1024", "-O", "encrypt,casefold,^metadata_csum"]);
+    make.extend([image.clone().into(), "32M".into()]);
+    run_ok(make);
+    run_ok([OsString::from("mkdir"), at(&image, "/d")]);
+    run_ok([words(&["chattr", "+F"]), vec![at(&image, "/d")]].concat());
+    let with_key = |verb: &[&str], operands: &[OsString]| {
+        let key = words(&["--key", key.to_str().unwrap()]);
+        run_ok([words(verb), key, operands.to_vec()].concat())
+    };
+    with_key(&["encrypt"], &[at(&image, "/d")]);
+    with_key(&["cp", "-r"], &[tree.join(".").into(), at(&image, "/d")]);
+    let shown = with_key(&["cat"], &[at(&image, "/d/nAME7")]);
+    assert!(shown == content(1));
+    image
+}
+
+/// The hashes in a name that is shown without the key, and the length of what is stored.
+fn taken_apart(shown: &str) -> ([u8; 8], usize) {
+    let digit = |byte: u8| match byte {
+        b'A'..=b'Z' => byte - b'A',
+        b'a'..=b'z' => byte - b'a' + 26,
+        b'0'..=b'9' => byte - b'0' + 52,
+        b'-' => 62,
+        _ => 63,
+    };
+    let bits = shown.bytes().take(11).fold(0_u128, |bits, byte| (bits << 6) | digit(byte) as u128);
+    (((bits >> 2) as u64).to_be_bytes(), shown.len() * 6 / 8 - 8)
+}
+
+/// A change of an image.
+type Damage<'a> = &'a dyn Fn(&mut [u8]);
+
+/// Each damage is one to e2fsck too, and the sound image is sound to both.
+#[test]
+fn directories_that_fold_case_are_judged_as_by_e2fsck() {
+    let scratch = Scratch::new();
+    let image = folded(&scratch);
+    if !common::has("e2fsck") {
+        skip!("no e2fsck");
+    }
+    let names = listed_by_us(&image, "/d");
+    assert_eq!(names.len(), 200);
+    run_ok([OsString::from("rm"), at(&image, &format!("/d/{}", names[0]))]);
+    let names = listed_by_us(&image, "/d");
+    assert_eq!(names.len(), 199);
+    let sound = fs::read(&image).unwrap();
+    // The bytes of a name's hashes, and where its record begins, in the directory and in the log.
+    let places = |name: &str| -> Vec<(usize, usize)> {
+        let (hashes, len) = taken_apart(name);
+        let all = (0..sound.len() - 8).step_by(4);
+        let all = all.filter(|at| sound[*at..*at + 8] == hashes);
+        all.map(|at| (at, at - (8 + len).next_multiple_of(4))).collect()
+    };
+    let len =
+        |record: usize| usize::from(u16::from_le_bytes([sound[record + 4], sound[record + 5]]));
+    let hash = |name: &String| {
+        let ([a, b, c, d, ..], _) = taken_apart(name);
+        u32::from_le_bytes([a, b, c, d])
+    };
+    let least = places(names.iter().min_by_key(|name| hash(name)).unwrap());
+    // A record with a gap for an unused one of 12 bytes, which has room for no hashes.
+    let has_gap = |places: &[(usize, usize)]| {
+        places.iter().all(|(at, record)| record + len(*record) >= at + 8 + 12)
+    };
+    let roomy = names.iter().map(|name| places(name)).find(|places| has_gap(places)).unwrap();
+    let is_root = |at: &usize| sound[at + 24..at + 30] == [0, 0, 0, 0, 6, 8];
+    let roots: Vec<usize> = (0..sound.len()).step_by(1024).filter(is_root).collect();
+    assert!(!roots.is_empty(), "no tree with SipHash");
+    let unused = |bytes: &mut [u8], places: &[(usize, usize)]| {
+        for &(_, record) in places {
+            let len = len(record);
+            let rest = u16::try_from(len - 12).unwrap().to_le_bytes();
+            bytes[record + 4..record + 6].copy_from_slice(&rest);
+            bytes[record + len - 12..record + len].copy_from_slice(&UNUSED);
+        }
+    };
+    let damages: [(&str, bool, Damage<'_>); 6] = [
+        ("none", true, &|_| {}),
+        ("a hash of another leaf", false, &|bytes| {
+            least.iter().for_each(|&(at, _)| bytes[at..at + 4].fill(0xf0));
+        }),
+        ("a minor hash", true, &|bytes| least.iter().for_each(|&(at, _)| bytes[at + 4] ^= 1)),
+        ("another function", false, &|bytes| roots.iter().for_each(|at| bytes[at + 28] = 1)),
+        ("no room for hashes", false, &|bytes| unused(bytes, &least)),
+        ("a short unused record", false, &|bytes| unused(bytes, &roomy)),
+    ];
+    for (damage, is_sound, apply) in damages {
+        let mut bytes = sound.clone();
+        apply(&mut bytes);
+        fs::write(&image, bytes).unwrap();
+        let theirs = system("e2fsck").args(["-fn"]).arg(&image).output().unwrap();
+        let ours = common::run([words(&["fsck", "-n"]), vec![image.clone().into()]].concat());
+        let text = String::from_utf8_lossy(&theirs.stdout);
+        let verdicts = (theirs.status.success(), ours.status.success());
+        println!("{damage}: {verdicts:?}");
+        assert_eq!(verdicts, (is_sound, is_sound), "{damage}: e2fsck, uext4 fsck\n{text}");
+    }
 }

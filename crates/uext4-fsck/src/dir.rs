@@ -6,7 +6,9 @@ use std::sync::atomic::Ordering;
 
 use rustc_hash::FxHasher;
 use uext4_ondisk::checksum::InodeSeed;
-use uext4_ondisk::dir_entry::{self, HEADER_SIZE, RawDirEntry, TAIL_SIZE, record_length};
+use uext4_ondisk::dir_entry::{
+    self, HASHES_SIZE, HEADER_SIZE, RawDirEntry, StoredName, TAIL_SIZE, record_length,
+};
 use uext4_ondisk::{BlockNo, CorruptKind, Incompat, Ino, casefold};
 
 use crate::htree::Tree;
@@ -172,6 +174,10 @@ impl Check<'_, '_> {
                         "it reaches past the end"
                     } else if name + HEADER_SIZE > len {
                         "its name reaches past it"
+                    } else if self.has_hashes(raw, &rest[HEADER_SIZE..])
+                        && dir_entry::rec_len_for(name.max(1)) as usize + HASHES_SIZE > len
+                    {
+                        "its hashes reach past it"
                     } else {
                         self.record(logical, at, raw, &rest[HEADER_SIZE..]);
                         at += len;
@@ -183,6 +189,12 @@ impl Check<'_, '_> {
             self.log.add(Problem::DirBlock { dir: self.dir.ino, block: logical, offset, why });
             return;
         }
+    }
+
+    /// Whether a record has hashes, or room for them, behind its name, with which `rest` starts.
+    fn has_hashes(&self, raw: &RawDirEntry, rest: &[u8]) -> bool {
+        let name = rest.get(..usize::from(raw.name_len));
+        self.dir.is_hashed() && !matches!(name, Some(b"." | b".."))
     }
 
     /// Checks one record. `rest` starts with its name.
@@ -205,8 +217,12 @@ impl Check<'_, '_> {
             let mut hasher = FxHasher::default();
             hasher.write(&self.compared(name));
             self.names.push((hasher.finish(), (u64::from(logical) << 16) | at as u64));
+            let hashes = self.has_hashes(raw, rest).then(|| {
+                let at = dir_entry::rec_len_for(len) as usize - HEADER_SIZE;
+                dir_entry::hashes_at(rest, at)
+            });
             if let Some(tree) = &mut self.tree {
-                tree.name(logical, name);
+                tree.name(logical, StoredName { bytes: name, hashes });
             }
         }
     }
@@ -328,8 +344,8 @@ impl Check<'_, '_> {
     /// What tells a name from others.
     fn compared<'n>(&self, name: &'n [u8]) -> Cow<'n, [u8]> {
         match self.dir.folding {
-            Some(_) => casefold::fold(name),
-            None => Cow::Borrowed(name),
+            Some(_) if !self.dir.encrypted => casefold::fold(name),
+            _ => Cow::Borrowed(name),
         }
     }
 

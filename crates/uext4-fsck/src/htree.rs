@@ -2,6 +2,7 @@
 
 use rustc_hash::FxHashMap;
 use uext4_ondisk::checksum::InodeSeed;
+use uext4_ondisk::dir_entry::StoredName;
 use uext4_ondisk::hash::{DirHasher, HashVersion};
 use uext4_ondisk::htree::{
     self, NODE_ENTRIES_OFFSET, ROOT_ENTRIES_OFFSET, ROOT_INFO_OFFSET, RawDxCountLimit, RawDxEntry,
@@ -58,7 +59,7 @@ impl Tree {
         blocks: u32,
         log: &mut Log,
     ) -> Option<Self> {
-        let (folds, dir) = (dir.folding.is_some(), dir.ino);
+        let (folds, is_hashed, dir) = (dir.folding.is_some(), dir.is_hashed(), dir.ino);
         let mut bad = |why| {
             log.add(Problem::HtreeRoot { dir, why });
             None
@@ -70,8 +71,14 @@ impl Tree {
         if info.reserved_zero.get() != 0 || info.info_length < 8 {
             return bad("the root is invalid");
         }
-        let version = HashVersion::from_raw(info.hash_version).filter(|_| info.hash_version < 3);
+        let is_known = matches!(info.hash_version, 0..=2 | 6);
+        let version = HashVersion::from_raw(info.hash_version).filter(|_| is_known);
         let Some(version) = version else { return bad("the hash function is unknown") };
+        match (version == HashVersion::SipHash, is_hashed) {
+            (true, false) => return bad("its hash function needs an encrypted directory"),
+            (false, true) => return bad("its hash function is not that of encrypted directories"),
+            _ => {}
+        }
         if info.unused_flags & 1 != 0 {
             return bad("it has an incompatible flag");
         }
@@ -136,8 +143,8 @@ impl Tree {
     }
 
     /// Notes a name of a leaf.
-    pub(crate) fn name(&mut self, logical: u32, name: &[u8]) {
-        let (hash, _) = self.hasher.hash(name);
+    pub(crate) fn name(&mut self, logical: u32, name: StoredName<'_>) {
+        let (hash, _) = self.hasher.hash_of(name);
         if let Some(block) = self.blocks.get_mut(logical as usize) {
             block.min = block.min.min(hash);
             block.max = block.max.max(hash);

@@ -81,6 +81,13 @@ pub(crate) struct Dir {
     pub(crate) dotdot: AtomicU32,
 }
 
+impl Dir {
+    /// Whether records have the hashes of their names.
+    pub(crate) fn is_hashed(&self) -> bool {
+        self.encrypted && self.folding.is_some() && self.inline.is_none()
+    }
+}
+
 /// A file system and what is known of it.
 pub(crate) struct Volume<'d> {
     pub(crate) device: &'d dyn Device,

@@ -2,7 +2,9 @@
 //!
 //! On disk: each block is a chain of records that fill it to the last byte; a record with inode 0
 //! is unused. With metadata_csum a leaf ends in a false record that holds the checksum
-//! (directory.rst, `struct ext4_dir_entry_2`, `struct ext4_dir_entry_tail`).
+//! (directory.rst, `struct ext4_dir_entry_2`, `struct ext4_dir_entry_tail`). Where a directory is
+//! encrypted and folds case, the hash and minor hash of each name but `.` and `..` follow it
+//! (`struct ext4_dir_entry_hash`).
 //!
 //! Invariants: no record that [`DirBlock`] yields reaches past its block; live names are not
 //! empty and hold neither `/` nor NUL, unless the directory is encrypted.
@@ -10,18 +12,20 @@
 mod checked;
 mod edit;
 mod search;
+mod stored_name;
 mod tail;
 
-pub use checked::{check, check_any_names, find_checked, scan_checked};
+pub use checked::{check, find_checked, scan_checked};
 pub use edit::{delete, init_block, init_first_block, insert, insert_at, set_entry_ino};
-pub use search::{Scan, find, find_by, scan, scan_by};
+pub use search::{Scan, find, scan, scan_by};
+pub use stored_name::StoredName;
 pub use tail::{
     RawDirEntryTail, TAIL_FILE_TYPE, TAIL_SIZE, has_tail, seal_dir_leaf, verify_dir_leaf,
 };
 
 use crate::error::CorruptKind;
 use crate::inode::FileKind;
-use crate::num::{idx, len32};
+use crate::num::{idx, le32_at, len32};
 use crate::units::Ino;
 use zerocopy::little_endian::{U16, U32};
 
@@ -29,6 +33,20 @@ use zerocopy::little_endian::{U16, U32};
 pub const NAME_MAX: usize = 255;
 /// Bytes of a record without its name.
 pub const HEADER_SIZE: usize = 8;
+/// Bytes of the hashes behind a name.
+pub const HASHES_SIZE: usize = 8;
+
+/// What the records of a directory hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RecordForm {
+    /// Names.
+    #[default]
+    Plain,
+    /// Names of any bytes: the directory is encrypted.
+    Encrypted,
+    /// The same, and their hashes: the directory also folds case.
+    Hashed,
+}
 
 raw_struct! {
     /// `struct ext4_dir_entry_2` without its name.
@@ -62,9 +80,23 @@ pub struct DirEntry<'a> {
     pub name: &'a [u8],
     /// Type byte as it is on disk; [`FileKind::from_dirent`] reads it.
     pub file_type: u8,
+    /// Hash and minor hash, in records that are read as [`RecordForm::Hashed`].
+    pub hashes: Option<(u32, u32)>,
 }
 
-impl DirEntry<'_> {
+impl<'a> DirEntry<'a> {
+    /// The name as it is stored.
+    #[must_use]
+    pub const fn stored(&self) -> StoredName<'a> {
+        StoredName { bytes: self.name, hashes: self.hashes }
+    }
+
+    /// Bytes of the record that are in use.
+    #[must_use]
+    pub const fn used(&self) -> u32 {
+        if self.is_live() { self.stored().record_len() } else { 0 }
+    }
+
     /// Whether the record names a file.
     #[must_use]
     pub const fn is_live(&self) -> bool {
@@ -80,7 +112,7 @@ impl DirEntry<'_> {
     /// Whether the name is `.` or `..`.
     #[must_use]
     pub fn is_dot(&self) -> bool {
-        self.name == b"." || self.name == b".."
+        is_dot(self.name)
     }
 
     /// Whether this is the checksum record at the end of a leaf.
@@ -92,7 +124,17 @@ impl DirEntry<'_> {
     }
 }
 
-/// Bytes of the record that a name needs.
+/// Hash and minor hash at byte `at` (`struct ext4_dir_entry_hash`).
+#[must_use]
+pub fn hashes_at(bytes: &[u8], at: usize) -> (u32, u32) {
+    (le32_at(bytes, at), le32_at(bytes, at.saturating_add(4)))
+}
+
+fn is_dot(name: &[u8]) -> bool {
+    matches!(name, b"." | b"..")
+}
+
+/// Bytes of the record that a name needs without hashes.
 #[must_use]
 pub const fn rec_len_for(name_len: usize) -> u32 {
     len32(name_len.saturating_add(HEADER_SIZE + 3) & !3)
@@ -105,20 +147,20 @@ pub const fn rec_len_for(name_len: usize) -> u32 {
 pub struct DirBlock<'a> {
     block: &'a [u8],
     next: usize,
-    any_names: bool,
+    form: RecordForm,
 }
 
 impl<'a> DirBlock<'a> {
     /// Iterates over a block, or over any whole chain of records.
     #[must_use]
     pub const fn new(block: &'a [u8]) -> Self {
-        Self { block, next: 0, any_names: false }
+        Self { block, next: 0, form: RecordForm::Plain }
     }
 
-    /// Whether names may hold any bytes, as those of an encrypted directory do.
+    /// Has the records read as this form.
     #[must_use]
-    pub const fn any_names(self, any_names: bool) -> Self {
-        Self { any_names, ..self }
+    pub const fn of(self, form: RecordForm) -> Self {
+        Self { form, ..self }
     }
 
     /// The records in use.
@@ -151,11 +193,20 @@ impl<'a> DirBlock<'a> {
             if name.is_empty() {
                 return Err(bad("name is empty"));
             }
-            if !self.any_names && has_slash_or_nul(name) {
+            if self.form == RecordForm::Plain && has_slash_or_nul(name) {
                 return Err(bad("name holds a slash or NUL"));
             }
         }
-        Ok(DirEntry { offset, ino, rec_len: len32(rec_len), name, file_type: raw.file_type })
+        let mut hashes = None;
+        if self.form == RecordForm::Hashed && ino.get() != 0 && !is_dot(name) {
+            let at = idx(rec_len_for(name.len()));
+            if at.saturating_add(HASHES_SIZE) > rec_len {
+                return Err(bad("hashes reach past the record"));
+            }
+            hashes = Some(hashes_at(rest, at));
+        }
+        let rec_len = len32(rec_len);
+        Ok(DirEntry { offset, ino, rec_len, name, file_type: raw.file_type, hashes })
     }
 }
 
@@ -246,6 +297,18 @@ mod tests {
             let entries: Vec<_> = DirBlock::new(&block).collect();
             assert_eq!(entries.len() == 1 && entries[0].is_ok(), whole, "{len}");
         }
+        // Hashes are behind the name, but for the dots.
+        let mut block = fresh();
+        let hashes = Some((0x1234_5678, 9));
+        let name = StoredName { bytes: b"five.", hashes };
+        assert!(insert(&mut block, name, Ino(12), None, false).unwrap());
+        let entry = DirBlock::new(&block).of(RecordForm::Hashed).last().unwrap().unwrap();
+        assert_eq!((entry.stored(), entry.used()), (name, 8 + 8 + 8));
+        let at = idx(entry.offset);
+        put(&mut block, at + 4, &20_u16.to_le_bytes());
+        let entries: Vec<_> = DirBlock::new(&block).of(RecordForm::Hashed).collect();
+        assert!(entries.len() == 3 && entries[2].is_err() && entries[1].is_ok());
+        assert!(DirBlock::new(&block).nth(2).unwrap().is_ok());
         assert!(DirBlock::new(&[0; 7]).next().unwrap().is_err());
         assert!(DirBlock::new(&[]).next().is_none());
     }

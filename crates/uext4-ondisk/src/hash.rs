@@ -5,7 +5,8 @@
 //! Vectors of the tests come from `debugfs dx_hash`.
 
 use crate::casefold;
-use crate::num::lo32;
+use crate::dir_entry::StoredName;
+use crate::num::{hi32, lo32};
 use std::ops::RangeInclusive;
 
 /// Hash function of a directory.
@@ -17,6 +18,9 @@ pub enum HashVersion {
     HalfMd4,
     /// TEA.
     Tea,
+    /// `SipHash` with a key, of directories that are encrypted and fold case: names have their
+    /// hashes behind them.
+    SipHash,
 }
 
 impl HashVersion {
@@ -28,6 +32,7 @@ impl HashVersion {
             0 | 3 => Some(Self::Legacy),
             1 | 4 => Some(Self::HalfMd4),
             2 | 5 => Some(Self::Tea),
+            6 => Some(Self::SipHash),
             _ => None,
         }
     }
@@ -39,6 +44,7 @@ impl HashVersion {
             Self::Legacy => 0,
             Self::HalfMd4 => 1,
             Self::Tea => 2,
+            Self::SipHash => 6,
         }
     }
 }
@@ -73,9 +79,36 @@ const EOF_HASH: u32 = 0xffff_fffe;
 /// Start of MD4.
 const MD4_START: [u32; 4] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476];
 
+/// Hash and minor hash in the `SipHash` of a folded name.
+#[must_use]
+pub fn sip_hashes(of_name: u64) -> (u32, u32) {
+    (clip(hi32(of_name)), lo32(of_name))
+}
+
+/// A hash as it orders a directory.
+const fn clip(hash: u32) -> u32 {
+    match hash & !1 {
+        EOF_HASH => LAST_HASH,
+        hash => hash,
+    }
+}
+
 impl DirHasher {
-    /// Hash and minor hash of a name. The hash is even: its lowest bit marks, in an index entry,
-    /// that names with this hash continue from the block before.
+    /// Hash and minor hash of a name as it is stored.
+    #[must_use]
+    pub fn hash_of(&self, name: StoredName<'_>) -> (u32, u32) {
+        match (self.version, name.hashes) {
+            (HashVersion::SipHash, hashes) => {
+                let (hash, minor) = hashes.unwrap_or_default();
+                (clip(hash), minor)
+            }
+            _ => self.hash(name.bytes),
+        }
+    }
+
+    /// Hash and minor hash of a name, with another function than `SipHash`. The hash is even: its
+    /// lowest bit marks, in an index entry, that names with this hash continue from the block
+    /// before.
     #[must_use]
     pub fn hash(&self, name: &[u8]) -> (u32, u32) {
         match self.folds {
@@ -90,15 +123,20 @@ impl DirHasher {
     /// one at the near end of the leaf. Later splits do not change what it counts as. `None`: it
     /// is in the wrong leaf.
     #[must_use]
-    pub fn hash_within(&self, name: &[u8], range: &RangeInclusive<u32>) -> Option<(u32, u32)> {
-        let (hash, minor) = self.hash(name);
+    pub fn hash_within(
+        &self,
+        name: StoredName<'_>,
+        range: &RangeInclusive<u32>,
+    ) -> Option<(u32, u32)> {
+        let (hash, minor) = self.hash_of(name);
         if range.contains(&hash) {
             return Some((hash, minor));
         }
-        if !self.folds || !casefold::has_ignored(name) {
+        let may_stray = self.folds && self.version != HashVersion::SipHash;
+        if !may_stray || !casefold::has_ignored(name.bytes) {
             return None;
         }
-        let whole = self.hash_bytes(&casefold::fold_whole(name));
+        let whole = self.hash_bytes(&casefold::fold_whole(name.bytes));
         if range.contains(&whole.0) {
             return Some(whole);
         }
@@ -120,9 +158,10 @@ impl DirHasher {
                 let [hash, minor, ..] = self.chunks::<4>(name, start, tea);
                 (hash, minor)
             }
+            // It is stored with the name.
+            HashVersion::SipHash => (0, 0),
         };
-        let hash = hash & !1;
-        (if hash == EOF_HASH { LAST_HASH } else { hash }, minor)
+        (clip(hash), minor)
     }
 
     /// A byte of a name as the 32-bit number that arithmetic sees.
@@ -296,7 +335,8 @@ mod tests {
         let (hash, whole) = (hasher.hash(name), hasher.hash_bytes(name));
         assert_eq!(hash, hasher.hash("\u{2764}".as_bytes()));
         assert_ne!(hash.0, whole.0);
-        let within = |low, high| hasher.hash_within(name, &(low..=high)).map(|found| found.0);
+        let within =
+            |low, high| hasher.hash_within(name.into(), &(low..=high)).map(|found| found.0);
         assert_eq!(within(0, u32::MAX), Some(hash.0));
         assert_eq!(within(whole.0, whole.0 + 2), Some(whole.0));
         let (low, high) = (hash.0.min(whole.0), hash.0.max(whole.0));
@@ -304,9 +344,9 @@ mod tests {
         assert_eq!(within(high + 2, u32::MAX), Some(high + 2));
         assert_eq!(within(high + 2, high + 2), Some(high + 2));
         let ascii = hasher.hash(b"a").0;
-        assert_eq!(hasher.hash_within(b"a", &(ascii + 2..=u32::MAX)), None);
+        assert_eq!(hasher.hash_within(b"a".into(), &(ascii + 2..=u32::MAX)), None);
         let unfolded = DirHasher { folds: false, ..hasher };
-        assert_eq!(unfolded.hash_within(name, &(0..=whole.0 - 2)), None);
+        assert_eq!(unfolded.hash_within(name.into(), &(0..=whole.0 - 2)), None);
     }
 
     #[test]

@@ -202,7 +202,7 @@ pub fn parse_root(
         what: WHAT,
         field: "hash_version",
         min: 0,
-        max: 5,
+        max: 6,
         found: version,
     })?;
     let root = DxRoot { hash, levels: info.indirect_levels, own: own.ino, parent: parent.ino };

@@ -370,7 +370,7 @@ mod tests {
         assert!(add(&mut content, 1, "a name that needs more room"));
         for has_tail in [false, true] {
             let block = directory_block(&content, Ino(12), 1024, true, has_tail).unwrap();
-            dir_entry::check(&block, has_tail).unwrap();
+            dir_entry::check(&block, has_tail, dir_entry::RecordForm::Plain).unwrap();
             let names: Vec<_> = DirBlock::new(&block).live().map(|e| e.unwrap()).collect();
             let want: [&[u8]; 6] =
                 [b".", b"..", b"one", b"two", b"three", b"a name that needs more room"];

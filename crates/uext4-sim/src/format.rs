@@ -114,6 +114,14 @@ pub static FORMATS: &[&Format] = &[
         inode_size: None,
         has_journal_device: false,
     },
+    // They do both, so that records have hashes.
+    &Format {
+        name: "encrypt_casefold",
+        features: "encrypt,stable_inodes,casefold",
+        cluster_size: None,
+        inode_size: None,
+        has_journal_device: false,
+    },
     &Format {
         name: "inline_data",
         features: "inline_data",

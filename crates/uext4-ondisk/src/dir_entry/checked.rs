@@ -5,7 +5,8 @@
 
 use super::search::Scan;
 use super::{
-    DirBlock, DirEntry, HEADER_SIZE, RawDirEntry, rec_len_for, record_length, tail::usable,
+    DirBlock, DirEntry, HEADER_SIZE, RawDirEntry, RecordForm, rec_len_for, record_length,
+    tail::usable,
 };
 use crate::error::CorruptKind;
 use crate::num::{idx, len32};
@@ -74,26 +75,14 @@ impl<'n> Wanted<'n> {
 ///
 /// # Errors
 /// The first malformed record.
-pub fn check(block: &[u8], has_csum_tail: bool) -> Result<(), CorruptKind> {
-    check_records(block, has_csum_tail, false)
-}
-
-/// As [`check`], for the blocks of an encrypted directory, whose names hold any bytes.
-///
-/// # Errors
-/// [`CorruptKind::DirEntry`] of the first record that is not.
-pub fn check_any_names(block: &[u8], has_csum_tail: bool) -> Result<(), CorruptKind> {
-    check_records(block, has_csum_tail, true)
-}
-
-fn check_records(block: &[u8], has_csum_tail: bool, any_names: bool) -> Result<(), CorruptKind> {
+pub fn check(block: &[u8], has_csum_tail: bool, form: RecordForm) -> Result<(), CorruptKind> {
     let area = usable(block, has_csum_tail);
-    let mut records = DirBlock::new(block.get(..area).unwrap_or_default()).any_names(any_names);
+    let mut records = DirBlock::new(block.get(..area).unwrap_or_default()).of(form);
     records.try_for_each(|entry| entry.map(|_| ()))
 }
 
-/// [`scan`](super::scan) for a block that passed [`check`] and that only this crate changed since.
-/// In any other block the answer may be wrong.
+/// [`scan`](super::scan) for a block without hashes that passed [`check`] and that only this crate
+/// changed since. In any other block the answer may be wrong.
 #[must_use]
 pub fn scan_checked(block: &[u8], name: &[u8], has_csum_tail: bool) -> Scan {
     let need = idx(rec_len_for(name.len()));
@@ -122,7 +111,7 @@ pub fn find_checked<'a>(block: &'a [u8], name: &[u8], has_csum_tail: bool) -> Op
     let block = block.get(..usable(block, has_csum_tail)).unwrap_or_default();
     let wanted = Wanted::new(name);
     let step = steps(block).find(|step| wanted.is_at(block, step))?;
-    DirBlock::new(block).any_names(true).record(step.offset).ok()
+    DirBlock::new(block).of(RecordForm::Encrypted).record(step.offset).ok()
 }
 
 #[cfg(test)]
@@ -148,7 +137,7 @@ mod tests {
                     let offset = find(&block, &gone).unwrap().unwrap().offset;
                     delete(&mut block, offset).unwrap();
                 }
-                check(&block, has_tail).unwrap();
+                check(&block, has_tail, RecordForm::Plain).unwrap();
                 for n in 0..100 {
                     let name = name(n);
                     let seen = scan_checked(&block, &name, has_tail);

@@ -2,7 +2,7 @@
 
 use super::checked::steps;
 use super::tail::{RawDirEntryTail, TAIL_FILE_TYPE, TAIL_SIZE, usable};
-use super::{DirBlock, DirEntry, HEADER_SIZE, RawDirEntry, rec_len_for};
+use super::{DirBlock, DirEntry, HEADER_SIZE, RawDirEntry, RecordForm, StoredName, rec_len_for};
 use crate::error::CorruptKind;
 use crate::inode::FileKind;
 use crate::num::{idx, len16, len32, put};
@@ -16,17 +16,18 @@ use zerocopy::little_endian::{U16, U32};
 ///
 /// # Errors
 /// A malformed record.
-pub fn insert(
+pub fn insert<'n>(
     block: &mut [u8],
-    name: &[u8],
+    name: impl Into<StoredName<'n>>,
     ino: Ino,
     kind: Option<FileKind>,
     has_csum_tail: bool,
 ) -> Result<bool, CorruptKind> {
-    let need = rec_len_for(name.len());
+    let name = name.into();
+    let need = name.record_len();
     let area = usable(block, has_csum_tail);
     let mut gap = None;
-    for entry in records(block, area) {
+    for entry in records(block, area, form_with(name)) {
         let entry = entry?;
         if gap_behind(&entry) >= need {
             gap = Some(entry.offset);
@@ -43,21 +44,22 @@ pub fn insert(
 ///
 /// # Errors
 /// No record at `offset`, or a malformed one.
-pub fn insert_at(
+pub fn insert_at<'n>(
     block: &mut [u8],
     offset: u32,
-    name: &[u8],
+    name: impl Into<StoredName<'n>>,
     ino: Ino,
     kind: Option<FileKind>,
     has_csum_tail: bool,
 ) -> Result<bool, CorruptKind> {
+    let name = name.into();
     let area = usable(block, has_csum_tail);
     let (gap, rec_len) = {
-        let entry = records(block, area).record(idx(offset))?;
+        let entry = records(block, area, form_with(name)).record(idx(offset))?;
         (gap_behind(&entry), entry.rec_len)
     };
-    let Ok(name_len) = u8::try_from(name.len()) else { return Ok(false) };
-    if gap < rec_len_for(name.len()) {
+    let Ok(name_len) = u8::try_from(name.bytes.len()) else { return Ok(false) };
+    if gap < name.record_len() {
         return Ok(false);
     }
     let used = rec_len.saturating_sub(gap);
@@ -72,19 +74,28 @@ pub fn insert_at(
     };
     let at = idx(offset.saturating_add(used));
     put(block, at, raw.bytes());
-    put(block, at.saturating_add(HEADER_SIZE), name);
+    put(block, at.saturating_add(HEADER_SIZE), name.bytes);
+    if let Some((hash, minor)) = name.hashes {
+        let at = at.saturating_add(idx(rec_len_for(name.bytes.len())));
+        put(block, at, &hash.to_le_bytes());
+        put(block, at.saturating_add(4), &minor.to_le_bytes());
+    }
     Ok(true)
 }
 
-/// The records of the first `area` bytes. Their names are no matter of an edit.
-fn records(block: &[u8], area: usize) -> DirBlock<'_> {
-    DirBlock::new(block.get(..area).unwrap_or_default()).any_names(true)
+/// The records of the first `area` bytes.
+fn records(block: &[u8], area: usize, form: RecordForm) -> DirBlock<'_> {
+    DirBlock::new(block.get(..area).unwrap_or_default()).of(form)
 }
 
-/// Bytes of a record that its name does not need.
+/// The form of the records beside a new one. What their names hold is no matter of an edit.
+const fn form_with(name: StoredName<'_>) -> RecordForm {
+    if name.hashes.is_some() { RecordForm::Hashed } else { RecordForm::Encrypted }
+}
+
+/// Bytes of a record that are not in use.
 fn gap_behind(entry: &DirEntry<'_>) -> u32 {
-    let used = if entry.is_live() { rec_len_for(entry.name.len()) } else { 0 };
-    entry.rec_len.saturating_sub(used)
+    entry.rec_len.saturating_sub(entry.used())
 }
 
 fn set_rec_len(block: &mut [u8], offset: u32, rec_len: u32) {
@@ -110,7 +121,7 @@ pub fn delete(block: &mut [u8], offset: u32) -> Result<(), CorruptKind> {
     if end != offset || idx(offset) >= block.len() {
         return Err(CorruptKind::DirEntry { offset, why: "no record starts here" });
     }
-    let rec_len = records(block, block.len()).record(idx(offset))?.rec_len;
+    let rec_len = records(block, block.len(), RecordForm::Encrypted).record(idx(offset))?.rec_len;
     match before {
         Some((previous, len)) => set_rec_len(block, previous, len.saturating_add(rec_len)),
         None => _ = put(block, idx(offset), &[0; 4]),

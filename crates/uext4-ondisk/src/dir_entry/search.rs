@@ -1,6 +1,6 @@
 //! Searching an unchecked block for a name, and for room for a new one.
 
-use super::{DirBlock, DirEntry, rec_len_for, tail::usable};
+use super::{DirBlock, DirEntry, RecordForm, StoredName, tail::usable};
 use crate::error::CorruptKind;
 use crate::num::idx;
 
@@ -21,32 +21,30 @@ pub struct Scan {
 /// # Errors
 /// A malformed record. If the name is found, only a malformed record before it.
 pub fn scan(block: &[u8], name: &[u8], has_csum_tail: bool) -> Result<Scan, CorruptKind> {
-    scan_by(block, name.len(), |entry| entry.name == name, has_csum_tail)
+    scan_by(block, name.into(), |entry| entry.name == name, has_csum_tail, RecordForm::Plain)
 }
 
-/// As [`scan`], for a name of this length; `is_it` tells the entries that have it from others.
+/// As [`scan`], for a name that is stored so; `is_it` tells the entries that have it from others.
 ///
 /// # Errors
 /// As [`scan`].
 pub fn scan_by(
     block: &[u8],
-    name_len: usize,
+    name: StoredName<'_>,
     is_it: impl Fn(&DirEntry<'_>) -> bool,
     has_csum_tail: bool,
+    form: RecordForm,
 ) -> Result<Scan, CorruptKind> {
-    let need = rec_len_for(name_len);
+    let need = name.record_len();
     let area = usable(block, has_csum_tail);
     let (mut gap, mut taken) = (None, 0_u32);
-    for entry in DirBlock::new(block.get(..area).unwrap_or_default()) {
+    for entry in DirBlock::new(block.get(..area).unwrap_or_default()).of(form) {
         let entry = entry?;
-        let mut used = 0;
-        if entry.is_live() {
-            if is_it(&entry) {
-                return Ok(Scan { found: true, gap: None, has_room: false });
-            }
-            used = rec_len_for(entry.name.len());
-            taken = taken.saturating_add(used);
+        if entry.is_live() && is_it(&entry) {
+            return Ok(Scan { found: true, gap: None, has_room: false });
         }
+        let used = entry.used();
+        taken = taken.saturating_add(used);
         if gap.is_none() && entry.rec_len.saturating_sub(used) >= need {
             gap = Some(entry.offset);
         }
@@ -59,22 +57,6 @@ pub fn scan_by(
 /// # Errors
 /// A malformed record before it.
 pub fn find<'a>(block: &'a [u8], name: &[u8]) -> Result<Option<DirEntry<'a>>, CorruptKind> {
-    find_by(block, |entry| entry.name == name)
-}
-
-/// The first live record that `is_it`.
-///
-/// # Errors
-/// As [`find`].
-pub fn find_by(
-    block: &[u8],
-    is_it: impl Fn(&DirEntry<'_>) -> bool,
-) -> Result<Option<DirEntry<'_>>, CorruptKind> {
-    for entry in DirBlock::new(block) {
-        let entry = entry?;
-        if entry.is_live() && is_it(&entry) {
-            return Ok(Some(entry));
-        }
-    }
-    Ok(None)
+    let mut live = DirBlock::new(block).live();
+    live.find(|entry| entry.as_ref().map_or(true, |entry| entry.name == name)).transpose()
 }

@@ -8,6 +8,7 @@ use aes::Aes128;
 use aes::cipher::{BlockEncrypt, KeyInit};
 use hkdf::Hkdf;
 use sha2::{Digest, Sha512};
+use siphasher::sip::SipHasher24;
 use std::fmt;
 use std::fs::File;
 use std::io::Read;
@@ -22,9 +23,13 @@ enum Use {
     Identifier = 1,
     File = 2,
     InoAbove = 4,
+    NameHash = 5,
     InoHashed = 6,
     InoHash = 7,
 }
+
+/// A key of SipHash.
+pub(super) type HashKey = Zeroizing<[u8; 16]>;
 
 /// A master key, of 32 to 64 bytes.
 #[derive(Clone)]
@@ -142,14 +147,23 @@ impl MasterKey {
             Tweak::InoAbove(ino)
         } else if flags & FLAG_IV_INO_LBLK_32 != 0 {
             self.expand(Use::InoHashed, &info, key);
-            let mut hash_key = Zeroizing::new([0; 16]);
+            let mut hash_key = HashKey::default();
             self.expand(Use::InoHash, &[], &mut *hash_key);
+            let hash = siphash(&hash_key, &u64::from(ino).to_le_bytes());
             #[allow(clippy::cast_possible_truncation)] // as the format has it
-            Tweak::InoHashed(siphash(&hash_key, u64::from(ino)) as u32)
+            Tweak::InoHashed(hash as u32)
         } else {
             self.expand(Use::File, &context.nonce, key);
             Tweak::Index
         })
+    }
+
+    /// The key that hashes the names of a directory which folds case. `None`: version 1 has none.
+    pub(super) fn name_hash_key(&self, context: &Context) -> Option<HashKey> {
+        let KeyName::Identifier(_) = context.policy.key else { return None };
+        let mut key = HashKey::default();
+        self.expand(Use::NameHash, &context.nonce, &mut *key);
+        Some(key)
     }
 
     fn expand(&self, of: Use, info: &[u8], key: &mut [u8]) {
@@ -169,39 +183,9 @@ fn encrypt_with_nonce(nonce: &[u8; NONCE_SIZE], key: &mut [u8]) {
     }
 }
 
-/// SipHash-2-4 of one number.
-fn siphash(key: &[u8; 16], number: u64) -> u64 {
-    let half = |at: usize| u64::from_le_bytes(key[at..at + 8].try_into().expect("8 bytes"));
-    let (k0, k1) = (half(0), half(8));
-    let mut v = [
-        k0 ^ 0x736f_6d65_7073_6575,
-        k1 ^ 0x646f_7261_6e64_6f6d,
-        k0 ^ 0x6c79_6765_6e65_7261,
-        k1 ^ 0x7465_6462_7974_6573,
-    ];
-    for word in [number, 8 << 56] {
-        v[3] ^= word;
-        sip_rounds(&mut v, 2);
-        v[0] ^= word;
-    }
-    v[2] ^= 0xff;
-    sip_rounds(&mut v, 4);
-    v[0] ^ v[1] ^ v[2] ^ v[3]
-}
-
-fn sip_rounds(v: &mut [u64; 4], count: u32) {
-    for _ in 0..count {
-        v[0] = v[0].wrapping_add(v[1]);
-        v[2] = v[2].wrapping_add(v[3]);
-        v[1] = v[1].rotate_left(13) ^ v[0];
-        v[3] = v[3].rotate_left(16) ^ v[2];
-        v[0] = v[0].rotate_left(32);
-        v[2] = v[2].wrapping_add(v[1]);
-        v[0] = v[0].wrapping_add(v[3]);
-        v[1] = v[1].rotate_left(17) ^ v[2];
-        v[3] = v[3].rotate_left(21) ^ v[0];
-        v[2] = v[2].rotate_left(32);
-    }
+/// SipHash-2-4.
+pub(super) fn siphash(key: &HashKey, bytes: &[u8]) -> u64 {
+    SipHasher24::new_with_key(key).hash(bytes)
 }
 
 /// The descriptor of 16 hexadecimal digits.
@@ -219,11 +203,21 @@ pub(super) fn hex(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
+    /// Vectors of the reference implementation (`vectors.h` of SipHash): the key is 0 to 15, a text
+    /// of n bytes is 0 to n - 1.
     #[test]
     fn siphash_is_the_published_one() {
-        // The vector of 8 bytes 0..=7 of the reference implementation.
-        let key: [u8; 16] = std::array::from_fn(|at| at as u8);
-        let number = u64::from_le_bytes([0, 1, 2, 3, 4, 5, 6, 7]);
-        assert_eq!(siphash(&key, number), 0x93f5_f579_9a93_2462);
+        let key = HashKey::new(std::array::from_fn(|at| at as u8));
+        let vectors = [
+            (0, 0x726f_db47_dd0e_0e31_u64),
+            (1, 0x74f8_39c5_93dc_67fd),
+            (7, 0xab02_00f5_8b01_d137),
+            (8, 0x93f5_f579_9a93_2462),
+            (15, 0xa129_ca61_49be_45e5),
+        ];
+        for (len, want) in vectors {
+            let text: Vec<u8> = (0..len).collect();
+            assert_eq!(siphash(&key, &text), want, "{len} bytes");
+        }
     }
 }

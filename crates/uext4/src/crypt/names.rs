@@ -2,12 +2,16 @@
 //! stealing.
 //!
 //! What: a name is filled up with NUL to the padding of the policy, and encrypted as a whole. The
-//! same name has the same ciphertext in all of one directory, so it can be looked up.
+//! same name has the same ciphertext in all of one directory, so it can be looked up. Where the
+//! directory folds case names are looked up by the SipHash of what they fold to, with a key of the
+//! directory's own.
 
 use super::Tweak;
+use super::derive::{HashKey, siphash};
 use aes::Aes256;
 use aes::cipher::{BlockDecrypt, BlockEncrypt, KeyInit};
 use uext4_ondisk::encryption::NAME_MIN;
+use uext4_ondisk::hash::sip_hashes;
 
 /// Bytes of a key.
 pub(super) const KEY_SIZE: usize = 32;
@@ -18,6 +22,7 @@ pub(crate) struct NamesCipher {
     aes: Aes256,
     iv: [u8; BLOCK],
     padding: usize,
+    hash_key: Option<HashKey>,
 }
 
 impl std::fmt::Debug for NamesCipher {
@@ -32,8 +37,24 @@ pub(crate) fn stored_len(len: usize, padding: usize, most: usize) -> Option<usiz
 }
 
 impl NamesCipher {
-    pub(super) fn new(key: &[u8; KEY_SIZE], tweak: Tweak, padding: usize) -> Self {
-        Self { aes: Aes256::new(key.into()), iv: tweak.iv(0), padding }
+    pub(super) fn new(
+        key: &[u8; KEY_SIZE],
+        tweak: Tweak,
+        padding: usize,
+        hash_key: Option<HashKey>,
+    ) -> Self {
+        Self { aes: Aes256::new(key.into()), iv: tweak.iv(0), padding, hash_key }
+    }
+
+    /// Whether names can be hashed.
+    pub(crate) fn has_hashes(&self) -> bool {
+        self.hash_key.is_some()
+    }
+
+    /// Hash and minor hash of a folded name. `None`: names cannot be hashed.
+    pub(crate) fn hashes(&self, folded: &[u8]) -> Option<(u32, u32)> {
+        let key = self.hash_key.as_ref()?;
+        Some(sip_hashes(siphash(key, folded)))
     }
 
     /// The ciphertext of a name: at most `most` bytes. `None`: it is too long.

@@ -9,7 +9,7 @@ use uext4_ondisk::encryption::NAME_MIN;
 
 /// Bytes of a ciphertext that are shown as they are.
 const SHOWN_MAX: usize = 149;
-const HASH_SIZE: usize = 8;
+const HASHES_SIZE: usize = 8;
 const DIGEST_SIZE: usize = 32;
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
@@ -23,18 +23,22 @@ pub(crate) enum Shown {
 }
 
 impl Shown {
-    /// Takes a name apart. `None`: no entry is shown by it.
-    pub(crate) fn parse(name: &[u8]) -> Option<Self> {
+    /// Takes a name apart, into its hashes in the order of its directory and the rest. `None`: no
+    /// entry is shown by it.
+    pub(crate) fn parse(name: &[u8]) -> Option<((u32, u32), Self)> {
         let bytes = decode(name)?;
-        let stored = bytes.get(HASH_SIZE..)?;
-        match stored.len() {
-            NAME_MIN..=SHOWN_MAX => Some(Self::Whole(stored.to_vec())),
+        let (hash, rest) = bytes.split_first_chunk()?;
+        let (minor, stored) = rest.split_first_chunk()?;
+        let hashes = (u32::from_le_bytes(*hash), u32::from_le_bytes(*minor));
+        let shown = match stored.len() {
+            NAME_MIN..=SHOWN_MAX => Self::Whole(stored.to_vec()),
             len if len == SHOWN_MAX + DIGEST_SIZE => {
                 let (start, digest) = stored.split_at(SHOWN_MAX);
-                Some(Self::Long(start.to_vec(), digest.try_into().ok()?))
+                Self::Long(start.to_vec(), digest.try_into().ok()?)
             }
-            _ => None,
-        }
+            _ => return None,
+        };
+        Some((hashes, shown))
     }
 
     /// Whether a ciphertext is shown so.
@@ -52,7 +56,7 @@ impl Shown {
 /// there is no such order.
 #[must_use]
 pub fn show(hashes: (u32, u32), stored: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(HASH_SIZE + SHOWN_MAX + DIGEST_SIZE);
+    let mut bytes = Vec::with_capacity(HASHES_SIZE + SHOWN_MAX + DIGEST_SIZE);
     bytes.extend(hashes.0.to_le_bytes());
     bytes.extend(hashes.1.to_le_bytes());
     match stored.split_at_checked(SHOWN_MAX) {
@@ -109,7 +113,8 @@ mod tests {
             let stored: Vec<u8> = (0..len).map(|at| (at * 7) as u8).collect();
             let name = show((0x1234_5678, 9), &stored);
             assert!(name.len() <= 255);
-            let shown = Shown::parse(&name).unwrap();
+            let (hashes, shown) = Shown::parse(&name).unwrap();
+            assert_eq!(hashes, (0x1234_5678, 9));
             assert!(shown.is(&stored));
             let mut other = stored.clone();
             *other.last_mut().unwrap() ^= 1;

@@ -21,13 +21,15 @@ pub struct KeyRing {
     keys: Vec<MasterKey>,
     uuid: [u8; 16],
     block_size: u32,
+    /// Directories may fold case.
+    folds: bool,
 }
 
 impl KeyRing {
     /// Keys for a volume with this UUID, from which some keys are derived.
     #[must_use]
-    pub fn new(keys: Vec<MasterKey>, uuid: [u8; 16], block_size: u32) -> Self {
-        Self { keys, uuid, block_size }
+    pub fn new(keys: Vec<MasterKey>, uuid: [u8; 16], block_size: u32, folds: bool) -> Self {
+        Self { keys, uuid, block_size, folds }
     }
 
     /// The cipher of an inode.
@@ -67,7 +69,10 @@ impl KeyRing {
             let mut key = Zeroizing::new([0; names::KEY_SIZE]);
             let mode = policy.names_mode;
             let tweak = master.file_key(context, mode, ino, &self.uuid, &mut *key);
-            let cipher = NamesCipher::new(&key, tweak.ok_or_else(no_key)?, policy.padding());
+            let is_hashed = self.folds && kind == FileKind::Directory;
+            let hash_key = is_hashed.then(|| master.name_hash_key(context)).flatten();
+            let tweak = tweak.ok_or_else(no_key)?;
+            let cipher = NamesCipher::new(&key, tweak, policy.padding(), hash_key);
             FileCipher::Names(Box::new(cipher))
         })
     }

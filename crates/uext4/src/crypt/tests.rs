@@ -28,7 +28,7 @@ fn contents_are_those_of_the_standard() {
 
 #[test]
 fn names_of_every_length_come_back() {
-    let cipher = NamesCipher::new(&[3; 32], Tweak::InoAbove(12), 4);
+    let cipher = NamesCipher::new(&[3; 32], Tweak::InoAbove(12), 4, None);
     for len in 1..=255 {
         let name: Vec<u8> = (0..len).map(|at| b'a' + (at % 26) as u8).collect();
         let stored = cipher.encrypt(&name, 255).unwrap();
@@ -45,7 +45,7 @@ fn names_of_every_length_come_back() {
 fn stealing_is_that_of_the_standard() {
     // RFC 3962's plaintext under a key of 256 bits, by OpenSSL (aes-256-cbc-cts, CS3).
     let key: [u8; 32] = std::array::from_fn(|at| at as u8);
-    let cipher = NamesCipher::new(&key, Tweak::Index, 4);
+    let cipher = NamesCipher::new(&key, Tweak::Index, 4, None);
     for len in [16, 17, 31, 32, 48, 64] {
         let plain: Vec<u8> = (1..=len).collect();
         let mut text = plain.clone();
@@ -54,6 +54,37 @@ fn stealing_is_that_of_the_standard() {
         cipher.decrypt_padded(&mut text);
         assert_eq!(text, plain);
     }
+}
+
+/// By OpenSSL: `openssl kdf -keylen 16 -kdfopt digest:SHA512 -kdfopt hexkey:00..3f -kdfopt
+/// hexinfo:$(info) HKDF`, where the info is "fscrypt", 0, 5 and the nonce, and with its result
+/// `openssl mac -macopt hexkey:.. -macopt size:8 -in - SIPHASH` of the folded name.
+#[test]
+fn hashes_of_names_are_those_of_openssl() {
+    let secret: Vec<u8> = (0..64).collect();
+    let master = MasterKey::new(&secret, None).unwrap();
+    let name = KeyName::Identifier(master.identifier());
+    let nonce = std::array::from_fn(|at| 0xa0 + at as u8);
+    let key = master.name_hash_key(&Context { policy: policy(name), nonce }).unwrap();
+    assert_eq!(key[..], bytes("0e98290b5ae8a5330b118b3edd9c21d1"));
+    let by_descriptor = policy(KeyName::Descriptor([0; 8]));
+    assert!(master.name_hash_key(&Context { policy: by_descriptor, nonce }).is_none());
+
+    let of = |folds: bool, kind| {
+        let ring = KeyRing::new(vec![master.clone()], [0; 16], 4096, folds);
+        match ring.cipher(&Context { policy: policy(name), nonce }, kind, 12).unwrap() {
+            FileCipher::Names(cipher) => cipher,
+            FileCipher::Contents(_) => unreachable!("names of a directory"),
+        }
+    };
+    let folded = uext4_ondisk::casefold::fold("Stra\u{df}e.TXT".as_bytes()).into_owned();
+    assert_eq!(folded, b"strasse.txt");
+    // The lowest bit of the hash is not one of it.
+    let cipher = of(true, FileKind::Directory);
+    assert_eq!(cipher.hashes(&folded), Some((0x9f98_54d4, 0xbc15_f434)));
+    assert!(
+        !of(true, FileKind::Symlink).has_hashes() && !of(false, FileKind::Directory).has_hashes()
+    );
 }
 
 fn policy(key: KeyName) -> Policy {
@@ -65,7 +96,7 @@ fn what_is_not_supported_is_named() {
     use crate::error::ErrorKind;
     let master = MasterKey::new(&[1; 64], None).unwrap();
     let name = KeyName::Identifier(master.identifier());
-    let ring = KeyRing::new(vec![master], [0; 16], 4096);
+    let ring = KeyRing::new(vec![master], [0; 16], 4096, false);
     let kind = |policy| {
         let context = Context { policy, nonce: [1; 16] };
         ring.cipher(&context, FileKind::Regular, 12).map(|_| ()).map_err(|e| e.kind().clone())

@@ -9,6 +9,7 @@ use crate::cache::Buffer;
 use crate::error::{Error, Result};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use uext4_ondisk::dir_entry::StoredName;
 use uext4_ondisk::hash::DirHasher;
 use uext4_ondisk::htree::{self, DxEntry, DxNode};
 use uext4_ondisk::{CorruptKind, FileBlock};
@@ -77,8 +78,8 @@ pub(super) struct HashPath<'v> {
 
 impl<'v> HashPath<'v> {
     /// The path to the first leaf that may hold `name`, and the hash of the name.
-    pub(super) fn to_name(view: &'v View<'v>, name: &[u8]) -> Result<(Self, u32)> {
-        Self::probe(view, |hasher| hasher.hash(name).0)
+    pub(super) fn to_name(view: &'v View<'v>, name: StoredName<'_>) -> Result<(Self, u32)> {
+        Self::probe(view, |hasher| hasher.hash_of(name).0)
     }
 
     /// The path to the first leaf that may hold names of `hash`.

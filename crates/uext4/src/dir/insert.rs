@@ -12,6 +12,7 @@ use super::inline;
 use super::leaf::{self, Halves, LeafHasher};
 use super::lookup::dots;
 use super::names;
+use super::strays;
 use super::view::{Shape, View, check_name};
 use super::wanted::Wanted;
 use crate::cache::{BlockKind, Buffer};
@@ -22,7 +23,7 @@ use crate::journal::Handle;
 use new_entry::NewEntry;
 use plan::NewName;
 use std::sync::Arc;
-use uext4_ondisk::dir_entry;
+use uext4_ondisk::dir_entry::{self, StoredName};
 use uext4_ondisk::htree::{self, DxEntry, DxRoot};
 use uext4_ondisk::{CorruptKind, FileBlock, FileKind, Ino, InodeFlags, Place};
 
@@ -33,6 +34,7 @@ use uext4_ondisk::{CorruptKind, FileBlock, FileKind, Ino, InodeFlags, Place};
 pub struct Insertion<'a> {
     dir: &'a Inode,
     name: Box<[u8]>,
+    hashes: Option<(u32, u32)>,
     target: Target,
     growth: Option<Growth>,
     credits: u32,
@@ -86,10 +88,10 @@ impl LeafSplit {
                 return Ok(false);
             }
             let is_first = self.frames.is_empty();
-            let halves = leaf::split(&self.leaf.read(), &self.hasher, new.has_csum, is_first);
+            let halves = leaf::split(&self.leaf.read(), &self.hasher, new.form, is_first);
             self.halves = halves.map_err(here)?;
         }
-        let half = self.halves.half_for(self.hasher.hasher.hash(new.name).0);
+        let half = self.halves.half_for(self.hasher.hasher.hash_of(new.name).0);
         demand(new.put(half).map_err(here)?)?;
         Ok(true)
     }
@@ -146,9 +148,11 @@ impl<'a> Insertion<'a> {
         if view.encrypted && names::is_shown_undeciphered(&view, name)? {
             return Err(Error::new(ErrorKind::Exists, String::from_utf8_lossy(name)));
         }
-        let stored = view.encrypted.then(|| names::to_add(&view, name)).transpose()?;
-        let stored = stored.as_deref().unwrap_or(name);
-        let new = NewName { wanted: &Wanted::new(&view, stored), respells };
+        let wanted = match view.encrypted {
+            true => names::to_add(&view, name)?,
+            false => Wanted::plain(&view, name),
+        };
+        let new = NewName { wanted: &wanted, fit: strays::fit(&view)?, respells };
         if view.shape == Shape::Inline && !plan::fits_inode(&view, new)? {
             inline::leave(&view.inline_entries()?)?;
             view = View::of(dir)?;
@@ -164,8 +168,9 @@ impl<'a> Insertion<'a> {
         }
         let clears_index = view.has_stale_index;
         let _table_block = dir.table_block()?;
-        let name = stored.into();
-        Ok(Self { dir, name, target, growth, credits, clears_index, _table_block })
+        let StoredName { bytes, hashes } = wanted.stored();
+        let name = bytes.into();
+        Ok(Self { dir, name, hashes, target, growth, credits, clears_index, _table_block })
     }
 
     /// Credits of [`Insertion::apply`]: the blocks of the directory, and the inode when it grows.
@@ -181,7 +186,8 @@ impl<'a> Insertion<'a> {
     /// The journal is aborted; `Corrupt` in an image where two directories share blocks.
     pub fn apply(mut self, handle: &mut Handle<'_>, ino: Ino, kind: FileKind) -> Result<()> {
         let name = std::mem::take(&mut self.name);
-        let new = NewEntry::of(self.dir.space(), &name, ino, kind);
+        let stored = StoredName { bytes: &name, hashes: self.hashes };
+        let new = NewEntry::of(self.dir.space(), stored, ino, kind);
         if self.clears_index {
             self.dir.update(handle, |a| a.flags.remove(InodeFlags::INDEX))?;
         }

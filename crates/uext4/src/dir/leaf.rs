@@ -2,12 +2,12 @@
 //!
 //! What: pure functions over the bytes of one block.
 //! Invariants: a leaf that has no room for a new record has at least three live records, because a
-//! record is at most 264 bytes and a leaf at least 1012. Each half of its split has room for the
+//! record is at most 272 bytes and a leaf at least 1012. Each half of its split has room for the
 //! new record.
 
 use std::ops::RangeInclusive;
 use uext4_ondisk::CorruptKind;
-use uext4_ondisk::dir_entry::{self, DirBlock, RawDirEntry, TAIL_SIZE};
+use uext4_ondisk::dir_entry::{self, DirBlock, RawDirEntry, RecordForm, StoredName, TAIL_SIZE};
 use uext4_ondisk::hash::DirHasher;
 
 /// A live record: the hash of its name, its offset, and the bytes it needs.
@@ -50,33 +50,45 @@ impl Halves {
     }
 }
 
+/// How the blocks of a directory are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Form {
+    /// Whether a block ends in the record with the checksum.
+    pub(super) has_tail: bool,
+    pub(super) records: RecordForm,
+}
+
 /// Bytes of a block that records may use.
 fn usable(block: &[u8], has_tail: bool) -> usize {
     block.len().saturating_sub(if has_tail { TAIL_SIZE } else { 0 })
 }
 
-/// The records of a block, without the one with the checksum. Their names may hold any bytes.
-pub(super) fn records(block: &[u8], has_tail: bool) -> DirBlock<'_> {
-    DirBlock::new(&block[..usable(block, has_tail)]).any_names(true)
+/// The records of a block, without the one with the checksum.
+pub(super) fn records(block: &[u8], form: Form) -> DirBlock<'_> {
+    DirBlock::new(&block[..usable(block, form.has_tail)]).of(form.records)
 }
 
-/// Whether a name of `name_len` bytes fits when the records are packed.
-pub(super) fn has_room(block: &[u8], name_len: usize, has_tail: bool) -> Result<bool, CorruptKind> {
-    let mut used = dir_entry::rec_len_for(name_len) as usize;
-    for entry in records(block, has_tail).live() {
-        used += dir_entry::rec_len_for(entry?.name.len()) as usize;
+/// Whether a name fits when the records are packed.
+pub(super) fn has_room(
+    block: &[u8],
+    name: StoredName<'_>,
+    form: Form,
+) -> Result<bool, CorruptKind> {
+    let mut used = name.record_len() as usize;
+    for entry in records(block, form) {
+        used += entry?.used() as usize;
     }
-    Ok(used <= usable(block, has_tail))
+    Ok(used <= usable(block, form.has_tail))
 }
 
 /// The block with its live records moved together, in the same order, and one gap at the end.
-pub(super) fn pack(block: &[u8], has_tail: bool) -> Result<Vec<u8>, CorruptKind> {
+pub(super) fn pack(block: &[u8], form: Form) -> Result<Vec<u8>, CorruptKind> {
     let mut live = Vec::new();
-    for entry in records(block, has_tail).live() {
+    for entry in records(block, form).live() {
         let entry = entry?;
-        live.push((entry.offset, dir_entry::rec_len_for(entry.name.len())));
+        live.push((entry.offset, entry.used()));
     }
-    Ok(copy_packed(block, &live, has_tail))
+    Ok(copy_packed(block, &live, form.has_tail))
 }
 
 /// Splits the live records of a leaf by hash into two leaves of about the same size. `first`: the
@@ -84,10 +96,10 @@ pub(super) fn pack(block: &[u8], has_tail: bool) -> Result<Vec<u8>, CorruptKind>
 pub(super) fn split(
     block: &[u8],
     hasher: &LeafHasher,
-    has_tail: bool,
+    form: Form,
     first: bool,
 ) -> Result<Halves, CorruptKind> {
-    let records = by_hash(block, hasher, has_tail, first)?;
+    let records = by_hash(block, hasher, form, first)?;
     if records.len() < 2 {
         return Err(CorruptKind::Rule { what: "directory block", why: "is too empty to split" });
     }
@@ -95,8 +107,8 @@ pub(super) fn split(
     let places = |part: &[Hashed]| part.iter().map(|r| (r.offset, r.len)).collect::<Vec<_>>();
     let (lower, upper) = records.split_at(at);
     Ok(Halves {
-        lower: copy_packed(block, &places(lower), has_tail),
-        upper: copy_packed(block, &places(upper), has_tail),
+        lower: copy_packed(block, &places(lower), form.has_tail),
+        upper: copy_packed(block, &places(upper), form.has_tail),
         hash: records[at].hash,
         is_continued: records[at].hash == records[at - 1].hash,
     })
@@ -106,11 +118,11 @@ pub(super) fn split(
 fn by_hash(
     block: &[u8],
     hasher: &LeafHasher,
-    has_tail: bool,
+    form: Form,
     first: bool,
 ) -> Result<Vec<Hashed>, CorruptKind> {
     let mut hashed = Vec::new();
-    for (index, entry) in records(block, has_tail).enumerate() {
+    for (index, entry) in records(block, form).enumerate() {
         let entry = entry?;
         if !entry.is_live() || (first && index < 2) {
             continue;
@@ -119,12 +131,11 @@ fn by_hash(
             let why = "'.' or '..' out of place";
             return Err(CorruptKind::DirEntry { offset: entry.offset, why });
         }
-        let Some((hash, _)) = hasher.hasher.hash_within(entry.name, &hasher.range) else {
+        let Some((hash, _)) = hasher.hasher.hash_within(entry.stored(), &hasher.range) else {
             let why = "name is in the wrong leaf";
             return Err(CorruptKind::DirEntry { offset: entry.offset, why });
         };
-        let len = dir_entry::rec_len_for(entry.name.len());
-        hashed.push(Hashed { hash, offset: entry.offset, len });
+        hashed.push(Hashed { hash, offset: entry.offset, len: entry.used() });
     }
     hashed.sort_by_key(|record| (record.hash, record.offset));
     Ok(hashed)
@@ -177,6 +188,10 @@ mod tests {
         folds: false,
     };
 
+    fn form(has_tail: bool) -> Form {
+        Form { has_tail, records: RecordForm::Plain }
+    }
+
     fn of_all(hasher: DirHasher) -> LeafHasher {
         LeafHasher { hasher, range: 0..=u32::MAX }
     }
@@ -190,7 +205,7 @@ mod tests {
     }
 
     fn names(block: &[u8], has_tail: bool) -> Vec<Vec<u8>> {
-        records(block, has_tail).live().map(|e| e.unwrap().name.to_vec()).collect()
+        records(block, form(has_tail)).live().map(|e| e.unwrap().name.to_vec()).collect()
     }
 
     /// A block full of names of `name_len` bytes.
@@ -213,8 +228,10 @@ mod tests {
             for name_len in [4, 20, 100, 255] {
                 for has_tail in [false, true] {
                     let block = full(block_size, name_len, has_tail);
-                    assert!(!has_room(&block, 255, has_tail).unwrap());
-                    let mut halves = split(&block, &of_all(HASHER), has_tail, false).unwrap();
+                    assert!(
+                        !has_room(&block, StoredName::from(&[b'x'; 255]), form(has_tail)).unwrap()
+                    );
+                    let mut halves = split(&block, &of_all(HASHER), form(has_tail), false).unwrap();
                     let mut all = names(&halves.lower, has_tail);
                     let upper = names(&halves.upper, has_tail);
                     assert!(!all.is_empty() && !upper.is_empty());
@@ -245,7 +262,7 @@ mod tests {
             DirHasher { version: HashVersion::Legacy, unsigned: true, seed: [0; 4], folds: false };
         let (one, other) = colliding_pair(&hasher);
         assert!(add(&mut block, &one, 1, false) && add(&mut block, &other, 2, false));
-        let halves = split(&block, &of_all(hasher), false, false).unwrap();
+        let halves = split(&block, &of_all(hasher), form(false), false).unwrap();
         assert!(halves.is_continued);
         assert_eq!(halves.index_hash(), hasher.hash(&one).0 | 1);
     }
@@ -265,15 +282,18 @@ mod tests {
     #[test]
     fn packing_joins_the_gaps() {
         let mut block = full(1024, 40, true);
-        let doomed: Vec<u32> = records(&block, true)
+        let doomed: Vec<u32> = records(&block, form(true))
             .filter_map(|e| e.ok().filter(|e| e.ino.get() % 3 == 1).map(|e| e.offset))
             .collect();
         for offset in doomed.into_iter().rev() {
             dir_entry::delete(&mut block, offset).unwrap();
         }
         let before = names(&block, true);
-        assert!(!has_gap(&block, 200, true) && has_room(&block, 200, true).unwrap());
-        let mut packed = pack(&block, true).unwrap();
+        assert!(
+            !has_gap(&block, 200, true)
+                && has_room(&block, StoredName::from(&[b'y'; 200]), form(true)).unwrap()
+        );
+        let mut packed = pack(&block, form(true)).unwrap();
         assert_eq!(names(&packed, true), before);
         assert!(has_gap(&packed, 200, true));
         assert!(add(&mut packed, &[b'y'; 200], 7, true));
@@ -286,9 +306,9 @@ mod tests {
         for n in 0..20 {
             assert!(add(&mut block, format!("name{n}").as_bytes(), 20 + n, true));
         }
-        let halves = split(&block, &of_all(HASHER), true, true).unwrap();
+        let halves = split(&block, &of_all(HASHER), form(true), true).unwrap();
         let all = names(&halves.lower, true).len() + names(&halves.upper, true).len();
         assert_eq!(all, 20);
-        assert!(split(&block, &of_all(HASHER), true, false).is_err());
+        assert!(split(&block, &of_all(HASHER), form(true), false).is_err());
     }
 }

@@ -64,7 +64,7 @@ fn read_linear(view: &View<'_>, cursor: u64, visit: &mut Visit<'_>) -> Result<()
         // A copy, because the visitor must not run under the block's lock.
         let bytes = view.leaf(at)?.read().to_vec();
         let start = u64::from(at.get()) * block_size;
-        for (index, entry) in DirBlock::new(&bytes).any_names(view.encrypted).enumerate() {
+        for (index, entry) in DirBlock::new(&bytes).of(view.records()).enumerate() {
             let entry = entry.map_err(|kind| view.corrupt(at, kind))?;
             let offset = start + u64::from(entry.offset);
             if !entry.is_live() || offset < cursor {
@@ -77,7 +77,9 @@ fn read_linear(view: &View<'_>, cursor: u64, visit: &mut Visit<'_>) -> Result<()
             let ino = view.check_ino(at, &entry)?;
             let next = offset + u64::from(entry.rec_len);
             let name = match view.encrypted && !may_be_dot {
-                true => Cow::Owned(names::to_show(view, (0, 0), entry.name)?.into_vec()),
+                true => Cow::Owned(
+                    names::to_show(view, entry.hashes.unwrap_or_default(), entry.name)?.into_vec(),
+                ),
                 false => Cow::Borrowed(entry.name),
             };
             if !visit(DirEntry { ino, kind: entry.kind(), name: &name, next }) {
@@ -167,8 +169,7 @@ impl Names {
         start: u32,
         skip: usize,
     ) -> Result<()> {
-        let records = leaf::records(block, view.has_csum()).any_names(view.encrypted);
-        for entry in records.skip(skip) {
+        for entry in leaf::records(block, view.form()).skip(skip) {
             let entry = entry.map_err(|kind| view.corrupt(at, kind))?;
             if !entry.is_live() {
                 continue;
@@ -176,7 +177,7 @@ impl Names {
             if entry.is_dot() {
                 return Err(view.bad_record(at, entry.offset, "'.' or '..' out of place"));
             }
-            let Some((hash, minor)) = self.hasher.hash_within(entry.name, &self.range) else {
+            let Some((hash, minor)) = self.hasher.hash_within(entry.stored(), &self.range) else {
                 return Err(view.bad_record(at, entry.offset, "name is in the wrong leaf"));
             };
             if hash < start {

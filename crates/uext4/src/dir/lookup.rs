@@ -2,7 +2,7 @@
 
 use super::hash_path::HashPath;
 use super::view::{Shape, View, check_name};
-use super::wanted::{Fit, Wanted};
+use super::wanted::{Fit, FitOf, Wanted};
 use super::{inline, leaf, names, strays};
 use crate::alloc::Space;
 use crate::cache::{BlockKind, Buffer};
@@ -47,17 +47,19 @@ enum EntryPlace {
 pub fn lookup(dir: &Inode, name: &[u8]) -> Result<Option<FoundEntry>> {
     check_name(name)?;
     let view = View::of(dir)?;
-    if view.encrypted {
-        if let Some(stored) = names::to_find(&view, name)?
-            && let Some(found) = lookup_stored(&view, &stored)?
-        {
-            return Ok(Some(found));
-        }
-        let Some(stored) = names::to_find_undeciphered(&view, name)? else { return Ok(None) };
-        return lookup_stored(&view, &stored);
-    }
     view.check_spelling(name)?;
-    lookup_stored(&view, name)
+    if !view.encrypted {
+        return lookup_wanted(&view, &Wanted::plain(&view, name));
+    }
+    if let Some(wanted) = names::to_find(&view, name)?
+        && let Some(found) = lookup_wanted(&view, &wanted)?
+    {
+        return Ok(Some(found));
+    }
+    match names::to_find_undeciphered(&view, name)? {
+        Some(wanted) => lookup_wanted(&view, &wanted),
+        None => Ok(None),
+    }
 }
 
 /// Whether `new_name` is another spelling of `name` in a directory that folds case.
@@ -69,12 +71,11 @@ pub fn is_respelling(dir: &Inode, name: &[u8], new_name: &[u8]) -> Result<bool> 
     Ok(view.folding.is_some() && name != new_name && FoldedName::new(name).is(new_name))
 }
 
-/// The entry with a name as it is stored.
-pub(super) fn lookup_stored(view: &View<'_>, name: &[u8]) -> Result<Option<FoundEntry>> {
-    let wanted = Wanted::new(view, name);
+/// The entry that has a name.
+pub(super) fn lookup_wanted(view: &View<'_>, wanted: &Wanted<'_>) -> Result<Option<FoundEntry>> {
     match view.shape {
         Shape::Linear => {
-            let mut search = Search::new(view, &wanted);
+            let mut search = Search::new(view, wanted, strays::fit(view)?);
             for at in 0..view.blocks {
                 if search.ends_in(FileBlock(at))? {
                     break;
@@ -82,27 +83,27 @@ pub(super) fn lookup_stored(view: &View<'_>, name: &[u8]) -> Result<Option<Found
             }
             Ok(search.found)
         }
-        Shape::Inline => lookup_inline(view, &wanted),
-        Shape::Indexed => lookup_by_hash(view, &wanted),
+        Shape::Inline => lookup_inline(view, wanted),
+        Shape::Indexed => lookup_by_hash(view, wanted),
     }
 }
 
 fn lookup_inline(view: &View<'_>, wanted: &Wanted<'_>) -> Result<Option<FoundEntry>> {
     let entries = view.inline_entries()?;
-    let mut found = entries.find(|entry| wanted.fits(entry) == Fit::Exact)?;
+    let mut found = entries.find(|entry| Fit::of(wanted, entry) == Fit::Exact)?;
     if found.is_none() {
-        found = entries.find(|entry| wanted.fits(entry) != Fit::No)?;
+        found = entries.find(|entry| Fit::of(wanted, entry) != Fit::No)?;
     }
     Ok(found.map(|inline::Found { offset, ino, kind }| FoundEntry {
         ino,
         kind,
-        at: EntryPlace::Inode(offset, wanted.stored.into()),
+        at: EntryPlace::Inode(offset, wanted.stored().bytes.into()),
     }))
 }
 
 fn lookup_by_hash(view: &View<'_>, wanted: &Wanted<'_>) -> Result<Option<FoundEntry>> {
-    let (mut path, hash) = HashPath::to_name(view, wanted.stored)?;
-    let mut search = Search::new(view, wanted);
+    let (mut path, hash) = HashPath::to_name(view, wanted.stored())?;
+    let mut search = Search::new(view, wanted, Fit::by_hash);
     loop {
         if search.ends_in(path.leaf)? {
             return Ok(search.found);
@@ -124,7 +125,7 @@ pub(super) fn find_stray(
     wanted: &Wanted<'_>,
 ) -> Result<Option<(FoundEntry, Fit)>> {
     let mut path = HashPath::to_hash(view, 0)?;
-    let mut search = Search::new(view, wanted);
+    let mut search = Search::new(view, wanted, Fit::of);
     loop {
         if search.ends_in(path.leaf)? {
             return Ok(search.found.map(|found| (found, Fit::Exact)));
@@ -139,18 +140,21 @@ pub(super) fn find_stray(
 struct Search<'v> {
     view: &'v View<'v>,
     wanted: &'v Wanted<'v>,
+    fit: FitOf,
     /// The entry that fits best so far.
     found: Option<FoundEntry>,
 }
 
 impl<'v> Search<'v> {
-    fn new(view: &'v View<'v>, wanted: &'v Wanted<'v>) -> Self {
-        Self { view, wanted, found: None }
+    fn new(view: &'v View<'v>, wanted: &'v Wanted<'v>, fit: FitOf) -> Self {
+        Self { view, wanted, fit, found: None }
     }
 
     /// Searches one block. True: the very entry is found.
     fn ends_in(&mut self, at: FileBlock) -> Result<bool> {
-        let Some((found, fit)) = find(self.view, at, self.wanted)? else { return Ok(false) };
+        let Some((found, fit)) = find(self.view, at, self.wanted, self.fit)? else {
+            return Ok(false);
+        };
         if fit == Fit::Exact || self.found.is_none() {
             self.found = Some(found);
         }
@@ -163,18 +167,20 @@ pub(super) fn find(
     view: &View<'_>,
     at: FileBlock,
     wanted: &Wanted<'_>,
+    fit: FitOf,
 ) -> Result<Option<(FoundEntry, Fit)>> {
     let buffer = view.leaf(at)?;
     let found = {
         let bytes = buffer.read();
         let found = if view.is_checked(&bytes) && wanted.is_by_bytes() {
-            let found = dir_entry::find_checked(&bytes, wanted.stored, view.has_csum());
+            let found = dir_entry::find_checked(&bytes, wanted.stored().bytes, view.has_csum());
             found.map(|entry| (entry, Fit::Exact))
-        } else if view.encrypted {
+        } else if view.encrypted && !bytes.is_checked() {
             return Err(view.unchecked(at, &bytes));
         } else {
             // The name may precede the damage.
-            find_slowly(&bytes, wanted).map_err(|kind| view.corrupt(at, kind))?
+            let records = DirBlock::new(&bytes).of(view.records());
+            find_slowly(records, wanted, fit).map_err(|kind| view.corrupt(at, kind))?
         };
         match found {
             Some((entry, fit)) => {
@@ -189,13 +195,14 @@ pub(super) fn find(
 }
 
 fn find_slowly<'b>(
-    block: &'b [u8],
+    records: DirBlock<'b>,
     wanted: &Wanted<'_>,
+    fit: FitOf,
 ) -> Result<Option<(DirEntry<'b>, Fit)>, CorruptKind> {
     let mut same = None;
-    for entry in DirBlock::new(block).live() {
+    for entry in records.live() {
         let entry = entry?;
-        match wanted.fits(&entry) {
+        match fit(wanted, &entry) {
             Fit::Exact => return Ok(Some((entry, Fit::Exact))),
             Fit::Same if same.is_none() => same = Some((entry, Fit::Same)),
             Fit::Same | Fit::No => {}
@@ -252,7 +259,7 @@ pub fn is_empty(dir: &Inode) -> Result<bool> {
     let is_unused = |at: FileBlock, skip: usize| -> Result<bool> {
         let buffer = view.leaf(at)?;
         let bytes = buffer.read();
-        let records = leaf::records(&bytes, view.has_csum()).any_names(view.encrypted);
+        let records = leaf::records(&bytes, view.form());
         for entry in records.skip(skip) {
             if entry.map_err(|kind| view.corrupt(at, kind))?.is_live() {
                 return Ok(false);

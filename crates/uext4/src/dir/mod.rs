@@ -13,6 +13,7 @@
 //! read, exclusive from the plan of a change to its end. No buffer is locked while a visitor runs.
 //! Kernel counterpart: `fs/ext4/namei.c`, `fs/ext4/dir.c`.
 
+mod empty_tree;
 mod hash_path;
 mod inline;
 mod insert;
@@ -24,6 +25,7 @@ mod strays;
 mod view;
 mod wanted;
 
+pub(crate) use empty_tree::EmptyTree;
 pub use insert::Insertion;
 pub(crate) use insert::leave_inode;
 pub use listing::{DirEntry, read};

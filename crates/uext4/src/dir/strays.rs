@@ -4,19 +4,28 @@
 //! names. Later ones look such names up one by one, and so does this engine. But it looks for them
 //! once while a directory is in memory, and not each time that a name is missing.
 //! Invariants: no change makes a name a stray one: new names are added by their hash, and splits
-//! move stray names by the hash that they count as ([`DirHasher::hash_within`]).
+//! move stray names by the hash that they count as (`DirHasher::hash_within`).
 
 use super::hash_path::HashPath;
-use super::leaf;
 use super::view::{Shape, View};
+use super::wanted::{Fit, FitOf};
+use super::{leaf, names};
 use crate::error::Result;
-use uext4_ondisk::casefold;
-use uext4_ondisk::hash::DirHasher;
+use uext4_ondisk::dir_entry::DirEntry;
+use uext4_ondisk::{FileBlock, casefold};
 
-/// Whether names of the directory may be found in other leaves than their hash says.
+/// How the entries of any block are compared.
+pub(super) fn fit(view: &View<'_>) -> Result<FitOf> {
+    let is_by_hash = view.is_hashed() && !may_be_there(view)?;
+    Ok(if is_by_hash { Fit::by_hash } else { Fit::of })
+}
+
+/// Whether names of the directory may be found by other hashes than their own.
 pub(super) fn may_be_there(view: &View<'_>) -> Result<bool> {
     let may_have = view.folding.is_some_and(|encoding| !encoding.no_compat_fallback);
-    if !may_have || view.shape != Shape::Indexed {
+    // Without the key names are looked up by the hashes that are shown.
+    let has_hashes = view.shape == Shape::Indexed || view.is_hashed();
+    if !may_have || !has_hashes || !names::is_spelled(view) {
         return Ok(false);
     }
     if let Some(known) = view.inode.has_stray_names() {
@@ -28,15 +37,36 @@ pub(super) fn may_be_there(view: &View<'_>) -> Result<bool> {
 }
 
 fn are_there(view: &View<'_>) -> Result<bool> {
+    if view.shape == Shape::Linear {
+        for at in (0..view.blocks).map(FileBlock) {
+            if is_any_in(view, at, |entry| has_stray_hashes(view, entry))? {
+                return Ok(true);
+            }
+        }
+        return Ok(false);
+    }
     let mut path = HashPath::to_hash(view, 0)?;
     loop {
-        if is_in_leaf(view, &path)? {
+        let found = match view.is_hashed() {
+            true => is_any_in(view, path.leaf, |entry| has_stray_hashes(view, entry))?,
+            false => is_in_leaf(view, &path)?,
+        };
+        if found {
             return Ok(true);
         }
         if !path.advance()? {
             return Ok(false);
         }
     }
+}
+
+/// Whether the hashes in a record are not those of its name. The record is where they say.
+fn has_stray_hashes(view: &View<'_>, entry: &DirEntry<'_>) -> bool {
+    let has = |name: Vec<u8>, hashes| {
+        casefold::has_ignored(&name) && names::hashes(view, &name) != Some(hashes)
+    };
+    let name = || names::plaintext(view, entry.name);
+    entry.hashes.is_some_and(|hashes| name().is_some_and(|name| has(name, hashes)))
 }
 
 fn is_in_leaf(view: &View<'_>, path: &HashPath<'_>) -> Result<bool> {
@@ -46,15 +76,22 @@ fn is_in_leaf(view: &View<'_>, path: &HashPath<'_>) -> Result<bool> {
         Some(next) => hash < next & !1 || hash == next & !1 && next & 1 == 1,
         None => true,
     };
-    let is_here = |hasher: &DirHasher, name: &[u8]| {
-        let (hash, _) = hasher.hash(name);
+    let is_here = |name: &[u8]| {
+        let (hash, _) = path.hasher.hash(name);
         hash >= path.low & !1 && is_looked_for(hash)
     };
-    let buffer = view.leaf(path.leaf)?;
+    is_any_in(view, path.leaf, |entry| casefold::has_ignored(entry.name) && !is_here(entry.name))
+}
+
+fn is_any_in(
+    view: &View<'_>,
+    at: FileBlock,
+    is_stray: impl Fn(&DirEntry<'_>) -> bool,
+) -> Result<bool> {
+    let buffer = view.leaf(at)?;
     let bytes = buffer.read();
-    for entry in leaf::records(&bytes, view.has_csum()).live() {
-        let entry = entry.map_err(|kind| view.corrupt(path.leaf, kind))?;
-        if casefold::has_ignored(entry.name) && !is_here(&path.hasher, entry.name) {
+    for entry in leaf::records(&bytes, view.form()).live() {
+        if is_stray(&entry.map_err(|kind| view.corrupt(at, kind))?) {
             return Ok(true);
         }
     }

@@ -1,12 +1,15 @@
 //! What the inode of a directory and the volume's features say about its blocks.
 
 use super::inline::Entries;
+use super::leaf::Form;
+use super::names;
 use crate::cache::{BlockKind, Buffer, BufferRead};
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent;
 use crate::inode::Inode;
 use std::sync::Arc;
 use uext4_ondisk::casefold::{Encoding, FoldedName};
+use uext4_ondisk::dir_entry::RecordForm;
 use uext4_ondisk::hash::{DirHasher, HashVersion};
 use uext4_ondisk::{
     Compat, CorruptKind, FileBlock, FileKind, Incompat, Ino, InodeFlags, Place, dir_entry, htree,
@@ -67,11 +70,6 @@ impl<'a> View<'a> {
         let blocks = u32::try_from(size / block_size)
             .map_err(|_| corrupt("has more blocks than a file can have"))?;
         let encrypted = inode.is_encrypted();
-        if encrypted && folding.is_some() {
-            // Its records are longer: hashes with a key of their own follow the names.
-            let context = format!("directory inode {} is encrypted and folds case", inode.ino());
-            return Err(Error::new(ErrorKind::Unsupported, context));
-        }
         let (shape, has_stale_index) = (Shape::Linear, false);
         let mut view = Self { inode, shape, blocks, has_stale_index, encrypted, folding };
         if flags.contains(InodeFlags::INDEX) {
@@ -120,6 +118,9 @@ impl<'a> View<'a> {
     /// # Errors
     /// `InvalidArgument`.
     pub(super) fn check_spelling(&self, name: &[u8]) -> Result<()> {
+        if self.folding.is_none() || !names::is_spelled(self) {
+            return Ok(());
+        }
         match self.folding {
             Some(Encoding { strict: true, .. }) if std::str::from_utf8(name).is_err() => {
                 Err(Error::new(ErrorKind::InvalidArgument, "a name that is not UTF-8"))
@@ -139,22 +140,53 @@ impl<'a> View<'a> {
 
     /// The hasher for `version`, or for new hash trees of the volume.
     pub(super) fn hasher(&self, version: Option<HashVersion>) -> Result<DirHasher> {
-        let hash = self.inode.space().layout().name_hash;
         let version = match version {
+            Some(version) if (version == HashVersion::SipHash) != self.is_hashed() => {
+                let why = "has the hash function of other directories";
+                let kind = CorruptKind::Rule { what: WHAT, why };
+                return Err(kind.at(Place::Inode(self.inode.ino())).into());
+            }
             Some(version) => version,
-            None => HashVersion::from_raw(hash.default_version).ok_or_else(|| {
-                let kind = CorruptKind::Range {
-                    what: "superblock",
-                    field: "s_def_hash_version",
-                    min: 0,
-                    max: 2,
-                    found: u64::from(hash.default_version),
-                };
-                Error::from(kind.at(Place::Superblock))
-            })?,
+            None if self.is_hashed() => HashVersion::SipHash,
+            None => self.ordinary_hash()?,
         };
+        let hash = self.inode.space().layout().name_hash;
         let folds = self.folding.is_some();
         Ok(DirHasher { version, unsigned: hash.unsigned, seed: hash.seed, folds })
+    }
+
+    /// The function of new hash trees whose records have no hashes.
+    pub(super) fn ordinary_hash(&self) -> Result<HashVersion> {
+        let version = self.inode.space().layout().name_hash.default_version;
+        HashVersion::from_raw(version).filter(|v| *v != HashVersion::SipHash).ok_or_else(|| {
+            let kind = CorruptKind::Range {
+                what: "superblock",
+                field: "s_def_hash_version",
+                min: 0,
+                max: 2,
+                found: u64::from(version),
+            };
+            kind.at(Place::Superblock).into()
+        })
+    }
+
+    /// Whether records have the hashes of their names.
+    pub(super) fn is_hashed(&self) -> bool {
+        self.encrypted && self.folding.is_some()
+    }
+
+    /// What records hold.
+    pub(super) fn records(&self) -> RecordForm {
+        match (self.encrypted, self.folding) {
+            (true, Some(_)) => RecordForm::Hashed,
+            (true, None) => RecordForm::Encrypted,
+            (false, _) => RecordForm::Plain,
+        }
+    }
+
+    /// How blocks are made.
+    pub(super) fn form(&self) -> Form {
+        Form { has_tail: self.has_csum(), records: self.records() }
     }
 
     /// A block of records.
@@ -209,10 +241,7 @@ impl<'a> View<'a> {
 
     /// Checks that all records of a leaf are well formed.
     pub(super) fn check(&self, bytes: &[u8]) -> Result<(), CorruptKind> {
-        match self.encrypted {
-            true => dir_entry::check_any_names(bytes, self.has_csum()),
-            false => dir_entry::check(bytes, self.has_csum()),
-        }
+        dir_entry::check(bytes, self.has_csum(), self.records())
     }
 
     /// What is wrong with a leaf whose records are not well formed.

@@ -9,12 +9,12 @@
 
 use super::{Vfs, expect_directory};
 use crate::crypt::{FileCipher, check_new_policy, nokey};
-use crate::dir;
+use crate::dir::{self, EmptyTree};
 use crate::error::{Error, ErrorKind, Result};
 use crate::inode::{Inode, InodeRef, is_encryptable};
 use crate::xattr;
 use uext4_ondisk::encryption::{
-    Context, NONCE_SIZE, Policy, TARGET_LENGTH_SIZE, stored_target, target_text,
+    Context, KeyName, NONCE_SIZE, Policy, TARGET_LENGTH_SIZE, stored_target, target_text,
 };
 use uext4_ondisk::{CorruptKind, FileKind, Incompat, Ino, InodeFlags, Place};
 
@@ -63,9 +63,9 @@ impl Vfs {
             let attributes = dir.attributes();
             (attributes.links, attributes.flags)
         };
-        if flags.contains(InodeFlags::CASEFOLD) {
-            let why = "encryption of a directory that folds case";
-            return Err(Error::new(ErrorKind::Unsupported, why));
+        let folds = flags.contains(InodeFlags::CASEFOLD);
+        if folds {
+            check_hashes(policy)?;
         }
         if links == 0 {
             return Err(Error::new(ErrorKind::NotFound, "directory is removed"));
@@ -83,8 +83,12 @@ impl Vfs {
         dir::leave_inode(dir)?;
         let value = context.to_bytes();
         let change = xattr::AttributeChange::plan_with_context(dir, &[], Some(&value))?;
-        space.journal().run(change.credits() + 1, |handle| {
+        let rehash = if folds { EmptyTree::of(dir)? } else { None };
+        space.journal().run(change.credits() + 2, |handle| {
             change.apply(handle)?;
+            if let Some(tree) = rehash {
+                tree.set_hash(handle, true)?;
+            }
             dir.update(handle, |attributes| {
                 attributes.flags |= InodeFlags::ENCRYPT;
                 attributes.touch();
@@ -170,6 +174,17 @@ impl Vfs {
             return Ok(nokey::show((0, 0), text));
         }
         target.ok_or_else(|| corrupt("has a target that cannot be decrypted"))
+    }
+}
+
+/// Checks that a policy is one that directories which fold case may have.
+pub(super) fn check_hashes(policy: &Policy) -> Result<()> {
+    match policy.key {
+        KeyName::Identifier(_) => Ok(()),
+        KeyName::Descriptor(_) => {
+            let why = "a directory that folds case needs an encryption policy of version 2";
+            Err(Error::new(ErrorKind::InvalidArgument, why))
+        }
     }
 }
 

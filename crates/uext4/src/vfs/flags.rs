@@ -5,7 +5,8 @@
 //! their read-side critical sections, are waited for.
 
 use super::Vfs;
-use crate::dir;
+use super::encryption::check_hashes;
+use crate::dir::{self, EmptyTree};
 use crate::error::{Error, ErrorKind, Result};
 use crate::inode::InodeRef;
 use uext4_ondisk::{FileBlock, FileKind, InodeFlags};
@@ -50,8 +51,10 @@ impl Vfs {
     ///
     /// # Errors
     /// `Unsupported` for flags that cannot be seen, that this type of inode cannot have, or that
-    /// cannot be changed; `NotEmpty` for case folding of a directory with entries; `NotPermitted`
-    /// for other changes of an inode that is immutable and stays so; `ReadOnly`; a device failure.
+    /// cannot be changed; `NotEmpty` for case folding of a directory with entries; `NoKey` for that
+    /// of an encrypted one without its key, `InvalidArgument` under a policy of version 1;
+    /// `NotPermitted` for other changes of an inode that is immutable and stays so; `ReadOnly`; a
+    /// device failure.
     pub fn set_flags(&self, inode: &InodeRef, flags: u32) -> Result<()> {
         self.files.context.check_writable()?;
         let wanted = InodeFlags::from_bits_retain(flags);
@@ -63,9 +66,15 @@ impl Vfs {
         if inode.kind() == FileKind::Regular {
             inode.expect_flags(new);
         }
+        let folds = wanted.contains(InodeFlags::CASEFOLD);
+        let rehashes = inode.is_encrypted() && folds != old.contains(InodeFlags::CASEFOLD);
+        let rehash = if rehashes { EmptyTree::of(inode)? } else { None };
         let drained = inode.drain_direct_io(FileBlock(0), FileBlock::END)?;
         let _pin = inode.table_block()?;
-        self.files.context.space.journal().run(1, |handle| {
+        self.files.context.space.journal().run(2, |handle| {
+            if let Some(tree) = rehash {
+                tree.set_hash(handle, folds)?;
+            }
             inode.update(handle, |attributes| {
                 attributes.flags = (wanted & SETTABLE) | (attributes.flags - SETTABLE);
                 attributes.touch();
@@ -86,8 +95,9 @@ impl Vfs {
             return Err(Error::new(ErrorKind::Unsupported, "no casefold feature"));
         }
         if inode.is_encrypted() {
-            let why = "case folding in an encrypted directory";
-            return Err(Error::new(ErrorKind::Unsupported, why));
+            // The names below are hashed with the key.
+            inode.check_key()?;
+            check_hashes(&inode.encryption()?.context.policy)?;
         }
         if dir::is_empty(inode)? { Ok(()) } else { Err(ErrorKind::NotEmpty.into()) }
     }

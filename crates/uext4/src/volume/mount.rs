@@ -301,7 +301,12 @@ fn assemble(opened: Opened, mut options: MountOptions, purpose: Purpose) -> Resu
         cache: Arc::clone(&cache),
         space: Arc::clone(&space),
         budget,
-        keys: KeyRing::new(std::mem::take(&mut options.keys), raw.s_uuid, layout.block_size),
+        keys: KeyRing::new(
+            std::mem::take(&mut options.keys),
+            raw.s_uuid,
+            layout.block_size,
+            layout.encoding.is_some(),
+        ),
         values: ValueInodes::default(),
     };
     let table = InodeTable::new(context, inodes);

@@ -3,29 +3,35 @@
 use super::in_block;
 use crate::alloc::Space;
 use crate::cache::Buffer;
-use crate::dir::leaf;
+use crate::dir::leaf::{self, Form};
 use crate::error::Result;
 use crate::journal::Handle;
 use std::sync::Arc;
-use uext4_ondisk::dir_entry;
+use uext4_ondisk::dir_entry::{self, RecordForm, StoredName};
 use uext4_ondisk::{CorruptKind, FileKind, Incompat, Ino};
 
 /// The record to be added.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NewEntry<'n> {
-    pub(super) name: &'n [u8],
+    pub(super) name: StoredName<'n>,
     ino: Ino,
     kind: Option<FileKind>,
     pub(super) has_filetype: bool,
     pub(super) has_csum: bool,
+    pub(super) form: Form,
 }
 
 impl<'n> NewEntry<'n> {
-    pub(super) fn of(space: &Space, name: &'n [u8], ino: Ino, kind: FileKind) -> Self {
+    pub(super) fn of(space: &Space, name: StoredName<'n>, ino: Ino, kind: FileKind) -> Self {
         let incompat = space.layout().features.incompat;
         let has_filetype = incompat.contains(Incompat::FILETYPE);
         let kind = has_filetype.then_some(kind);
-        Self { name, ino, kind, has_filetype, has_csum: space.layout().has_metadata_csum() }
+        let has_csum = space.layout().has_metadata_csum();
+        // What the names hold is no matter of an insertion.
+        let records =
+            if name.hashes.is_some() { RecordForm::Hashed } else { RecordForm::Encrypted };
+        let form = Form { has_tail: has_csum, records };
+        Self { name, ino, kind, has_filetype, has_csum, form }
     }
 
     /// Into the first gap; false if there is none.
@@ -43,10 +49,10 @@ impl<'n> NewEntry<'n> {
         if self.put(block)? {
             return Ok(true);
         }
-        if !leaf::has_room(block, self.name.len(), self.has_csum)? {
+        if !leaf::has_room(block, self.name, self.form)? {
             return Ok(false);
         }
-        let packed = leaf::pack(block, self.has_csum)?;
+        let packed = leaf::pack(block, self.form)?;
         block.copy_from_slice(&packed);
         self.put(block)
     }
@@ -58,7 +64,7 @@ impl<'n> NewEntry<'n> {
         block: &Arc<Buffer>,
     ) -> Result<bool> {
         let here = in_block(block);
-        if !leaf::has_room(&block.read(), self.name.len(), self.has_csum).map_err(here)? {
+        if !leaf::has_room(&block.read(), self.name, self.form).map_err(here)? {
             return Ok(false);
         }
         let mut bytes = handle.write(block)?;

@@ -8,11 +8,11 @@ use crate::dir::leaf::{self, LeafHasher};
 use crate::dir::lookup::{self, find, find_stray};
 use crate::dir::strays;
 use crate::dir::view::{Shape, View};
-use crate::dir::wanted::{Fit, Wanted};
+use crate::dir::wanted::{Fit, FitOf, Wanted};
 use crate::error::{Error, ErrorKind, Result};
 use std::sync::Arc;
 use uext4_ondisk::FileBlock;
-use uext4_ondisk::dir_entry::{self, DirEntry, Scan};
+use uext4_ondisk::dir_entry::{self, DirEntry, Scan, StoredName};
 
 /// Most blocks a hash tree can address.
 const INDEXED_BLOCKS_MAX: u32 = 1 << 28;
@@ -22,6 +22,8 @@ const INDEXED_BLOCKS_MAX: u32 = 1 << 28;
 pub(super) struct NewName<'n> {
     /// As it is stored.
     pub(super) wanted: &'n Wanted<'n>,
+    /// How it is compared.
+    pub(super) fit: FitOf,
     /// It is another spelling of a name that goes in the same handle.
     pub(super) respells: bool,
 }
@@ -29,11 +31,11 @@ pub(super) struct NewName<'n> {
 impl NewName<'_> {
     /// Tells the stored names that stand in the way from others.
     fn is_taken_by(self, entry: &DirEntry<'_>) -> bool {
-        !self.respells && self.wanted.fits(entry) != Fit::No
+        !self.respells && (self.fit)(self.wanted, entry) != Fit::No
     }
 
-    fn stored(&self) -> &[u8] {
-        self.wanted.stored
+    fn stored(&self) -> StoredName<'_> {
+        self.wanted.stored()
     }
 }
 
@@ -58,7 +60,7 @@ pub(super) fn fits_inode(view: &View<'_>, name: NewName<'_>) -> Result<bool> {
     if entries.find(|entry| name.is_taken_by(entry))?.is_some() {
         return Err(exists(name));
     }
-    inline::has_room(entries, name.stored())
+    inline::has_room(entries, name.stored().bytes)
 }
 
 /// Looks for a gap in every block. All blocks must be read anyhow to know that the name is new.
@@ -104,7 +106,7 @@ fn plan_indexed(view: &View<'_>, name: NewName<'_>) -> Result<Target> {
         }
     };
     while path.advance_within(hash)? {
-        if !name.respells && find(view, path.leaf, name.wanted)?.is_some() {
+        if !name.respells && find(view, path.leaf, name.wanted, name.fit)?.is_some() {
             return Err(exists(name));
         }
     }
@@ -130,13 +132,13 @@ fn scan(
 ) -> Result<(Scan, Option<Gap>)> {
     let bytes = block.read();
     let seen = if view.is_checked(&bytes) && name.wanted.is_by_bytes() {
-        dir_entry::scan_checked(&bytes, name.stored(), view.has_csum())
-    } else if view.encrypted {
+        dir_entry::scan_checked(&bytes, name.stored().bytes, view.has_csum())
+    } else if view.encrypted && !bytes.is_checked() {
         return Err(view.unchecked(at, &bytes));
     } else {
         // The name may precede the damage.
         let is_taken = |entry: &DirEntry<'_>| name.is_taken_by(entry);
-        dir_entry::scan_by(&bytes, name.stored().len(), is_taken, view.has_csum())
+        dir_entry::scan_by(&bytes, name.stored(), is_taken, view.has_csum(), view.records())
             .map_err(|kind| view.corrupt(at, kind))?
     };
     match seen {
@@ -158,7 +160,7 @@ fn plan_split(
 ) -> Result<LeafSplit> {
     let (halves, version) = {
         let bytes = leaf.read();
-        let split = leaf::split(&bytes, &hasher, view.has_csum(), frames.is_empty());
+        let split = leaf::split(&bytes, &hasher, view.form(), frames.is_empty());
         (split.map_err(|kind| view.corrupt(at, kind))?, bytes.version())
     };
     Ok(LeafSplit { leaf, hasher, halves, version, frames })
@@ -179,5 +181,5 @@ pub(super) fn check_size(view: &View<'_>, target: &Target, new_blocks: u32) -> R
 }
 
 fn exists(name: NewName<'_>) -> Error {
-    Error::new(ErrorKind::Exists, String::from_utf8_lossy(name.stored()))
+    Error::new(ErrorKind::Exists, String::from_utf8_lossy(name.stored().bytes))
 }

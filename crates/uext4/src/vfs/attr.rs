@@ -37,6 +37,7 @@ pub struct Attr {
     /// Bytes.
     pub size: u64,
     /// Blocks in use, in units of 512 bytes, including those of data that is not written back yet.
+    /// A file whose data is in the inode has one for them, as in the kernel.
     pub blocks_512: u64,
     /// Last access.
     pub atime: Timestamp,
@@ -137,6 +138,10 @@ impl Vfs {
         if attr.kind == FileKind::Regular {
             let reserved = u64::from(inode.pages().unmapped());
             attr.blocks_512 += reserved * (cluster_bytes(inode.space().layout()) / 512);
+            if attr.flags.contains(InodeFlags::INLINE_DATA) {
+                // As the kernel: to some programs a file without a block is a hole.
+                attr.blocks_512 += attr.size.div_ceil(512);
+            }
         }
         attr
     }

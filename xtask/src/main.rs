@@ -133,7 +133,8 @@ enum Verb {
         #[arg(long)]
         mount: bool,
     },
-    /// pjdfstest, fsx and system calls on Debian 12's own kernel (6.1), under QEMU.
+    /// pjdfstest, fsx and system calls on Debian 12's own kernel (6.1), under QEMU; or, with
+    /// --features, images with casefold, quota, verity, encrypt and more in turns with that kernel.
     OldKernel(conform::old_kernel::Options),
     /// The ioengine of integrations/fio for the installed fio; prints its path.
     Fio {

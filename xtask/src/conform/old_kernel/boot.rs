@@ -1,9 +1,10 @@
 //! The guest: booted from memory, with this machine's files as its root, and followed to its end.
 //!
 //! # Invariants
-//! Nothing of this machine can change: its files are exported read-only (9p), and what the guest
-//! writes lies in its memory, above them (overlay). What it says comes by a serial console; its
-//! last line is [`VERDICT`] and an exit status. A guest that says nothing of the kind has failed.
+//! Nothing of this machine can change but what a [`Task`] lends: its files are exported read-only
+//! (9p), and what the guest writes lies in its memory, above them (overlay). What it says comes by
+//! a serial console; its last line is [`VERDICT`] and an exit status. A guest that says nothing of
+//! the kind has failed.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -22,6 +23,10 @@ use crate::{machine, workspace};
 const MODULES: &[&str] = &["virtio_pci", "9pnet_virtio", "9p", "overlay"];
 /// Memory in MiB. Images lie in it, sparse.
 const MEMORY_MIB: &str = "4096";
+/// Where the guest sees the folder that it is lent.
+pub(super) const SHARED: &str = "/run/shared";
+/// How: without a cache, so that nothing is lost when it goes off.
+const SHARE_OPTIONS: &str = "trans=virtio,version=9p2000.L,msize=262144,cache=none";
 /// Begins the guest's last line.
 const VERDICT: &str = "old-kernel: exit ";
 
@@ -45,25 +50,34 @@ const SCRIPT: &str = r#"mount -t proc none /proc; mount -t sysfs none /sys; moun
 ln -s /proc/self/fd /dev/fd
 mkdir -p /dev/shm /dev/pts; mount -t tmpfs -o size=75% none /dev/shm; mount -t devpts none /dev/pts
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TMPDIR=/dev/shm
-modprobe -a fuse loop; busybox ip link set lo up
+modprobe -a fuse loop virtio_blk; busybox ip link set lo up
 echo "Linux $(uname -r), $(uname -v)"
 "#;
+
+/// What a guest is there for.
+pub(super) struct Task<'a> {
+    /// Words for this program, which runs there.
+    pub(super) words: String,
+    /// Its disks, image files that it may write, each by its serial number.
+    pub(super) disks: Vec<(String, PathBuf)>,
+    /// A folder that it may write, at [`SHARED`].
+    pub(super) shared: Option<&'a Path>,
+    /// Not emulated.
+    pub(super) kvm: bool,
+    /// It ends after this time, whatever it does.
+    pub(super) limit: Duration,
+}
 
 /// Boots, prints what the guest says, and returns when it is off.
 ///
 /// # Errors
-/// What failed there, or that it did not come to its end within `limit`.
-pub(super) fn run(
-    kernel: &Kernel,
-    operations: u64,
-    kvm: bool,
-    limit: Duration,
-) -> Result<(), String> {
-    let script = write_script(operations)?;
+/// What failed there, or that it did not come to its end in time.
+pub(super) fn run(kernel: &Kernel, task: &Task<'_>) -> Result<(), String> {
+    let script = write_script(task)?;
     let memory = write_root(kernel, &script).map_err(Trouble::into_error)?;
-    let mut guest = Guest(start(kernel, &memory, kvm)?);
+    let mut guest = Guest(start(kernel, &memory, task)?);
     let console = guest.0.stdout.take().ok_or("no console")?;
-    let verdict = follow(&lines(console), Instant::now() + limit);
+    let verdict = follow(&lines(console), Instant::now() + task.limit);
     drop(guest);
     match verdict? {
         Some(0) => Ok(()),
@@ -82,8 +96,8 @@ impl Drop for Guest {
     }
 }
 
-fn start(kernel: &Kernel, memory: &Path, kvm: bool) -> Result<Child, String> {
-    let processors: &[&str] = if kvm {
+fn start(kernel: &Kernel, memory: &Path, task: &Task<'_>) -> Result<Child, String> {
+    let processors: &[&str] = if task.kvm {
         &["-accel", "kvm", "-cpu", "host"]
     } else {
         &["-accel", "tcg,thread=multi", "-cpu", "max"]
@@ -101,6 +115,7 @@ fn start(kernel: &Kernel, memory: &Path, kvm: bool) -> Result<Child, String> {
         .arg(&kernel.image)
         .arg("-initrd")
         .arg(memory)
+        .args(lent(task))
         .env("PATH", machine::search_path())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -108,15 +123,39 @@ fn start(kernel: &Kernel, memory: &Path, kvm: bool) -> Result<Child, String> {
         .map_err(|error| format!("setpriv: {error}"))
 }
 
+/// QEMU's words for what the guest may write.
+fn lent(task: &Task<'_>) -> Vec<String> {
+    let mut words = Vec::new();
+    for (number, (serial, image)) in task.disks.iter().enumerate() {
+        let image = image.display();
+        // What this machine's page cache holds outlives the guest.
+        words.push("-drive".to_owned());
+        words.push(format!("file={image},format=raw,if=none,id=disk{number},cache=unsafe"));
+        words.push("-device".to_owned());
+        words.push(format!("virtio-blk-pci,drive=disk{number},serial={serial}"));
+    }
+    if let Some(folder) = task.shared {
+        let path = folder.display();
+        words.push("-fsdev".to_owned());
+        words.push(format!("local,id=shared,path={path},security_model=none,multidevs=remap"));
+        words.push("-device".to_owned());
+        words.push("virtio-9p-pci,fsdev=shared,mount_tag=shared".to_owned());
+    }
+    words
+}
+
 /// The program that the guest runs on its files, which are ours.
-fn write_script(operations: u64) -> Result<PathBuf, String> {
+fn write_script(task: &Task<'_>) -> Result<PathBuf, String> {
+    let shared = task.shared.map_or_else(String::new, |_| {
+        format!("mkdir -p {SHARED}\nmount -t 9p -o {SHARE_OPTIONS} shared {SHARED}\n")
+    });
     let text = format!(
-        "{SCRIPT}export CARGO_TARGET_DIR='{}'\ncd '{}'\n\
-         '{}' old-kernel --inside --ops {operations}\n\
+        "{SCRIPT}{shared}export CARGO_TARGET_DIR='{}'\ncd '{}'\n'{}' old-kernel --inside {}\n\
          echo \"{VERDICT}$?\"; sleep 1\necho o > /proc/sysrq-trigger; sleep 60\n",
         workspace::target().display(),
         workspace::root().display(),
-        super::program().display()
+        super::program().display(),
+        task.words
     );
     let path = super::folder().join("guest.sh");
     fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;

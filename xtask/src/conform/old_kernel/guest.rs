@@ -22,7 +22,7 @@ pub(super) fn run(operations: u64) -> Result<(), String> {
 }
 
 /// The kernel's own complaints.
-fn log() -> Result<String, Trouble> {
+pub(super) fn log() -> Result<String, Trouble> {
     let said =
         Command::new("dmesg").output().map_err(|error| Trouble::Missing(error.to_string()))?;
     let said = String::from_utf8_lossy(&said.stdout).into_owned();

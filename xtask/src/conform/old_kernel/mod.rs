@@ -10,9 +10,12 @@
 //! The FUSE client of each kernel answers and keeps other things: what was only tried on one
 //! kernel has been wrong on another (stale pages beside direct writes, before 6.6).
 //!
+//! `--features` has that kernel judge images instead ([`features`]).
+//!
 //! Not covered: io_uring, which comes with Linux 6.14; times, since the processor is emulated.
 
 mod boot;
+mod features;
 mod guest;
 mod package;
 mod scripts;
@@ -37,17 +40,40 @@ pub(crate) struct Options {
     /// Have the processor's virtualisation do it (/dev/kvm), not an emulation.
     #[arg(long)]
     kvm: bool,
+    /// Not the suites, but images with features that few kernels have: it fills, reads, changes.
+    #[arg(long)]
+    features: bool,
+    /// Seeded combinations of features, besides the fixed ones.
+    #[arg(long, default_value_t = 6, requires = "features", value_parser = mixes())]
+    mixes: u64,
+    /// Seed of the first combination.
+    #[arg(long, default_value_t = 1, requires = "features")]
+    seed: u64,
+    /// Only images whose names have this text.
+    #[arg(long, requires = "features")]
+    only: Option<String>,
     /// This is the guest: run the suites.
     #[arg(long, hide = true)]
     inside: bool,
+    /// Or this phase of the images.
+    #[arg(long, hide = true, requires = "inside")]
+    phase: Option<String>,
+}
+
+/// A guest has room for so many combinations: each is a disk.
+fn mixes() -> clap::builder::RangedU64ValueParser {
+    clap::value_parser!(u64).range(..=8)
 }
 
 /// The verb; on a machine that lacks something, one line and no error.
 pub(crate) fn verb(options: &Options) -> Result<(), String> {
-    if options.inside {
-        return guest::run(options.ops);
+    match &options.phase {
+        Some(phase) => return features::inside(phase),
+        None if options.inside => return guest::run(options.ops),
+        None => {}
     }
-    match outside(options) {
+    let done = if options.features { features::run(options) } else { outside(options) };
+    match done {
         Ok(()) => Ok(()),
         Err(Trouble::Missing(why)) => {
             println!("skipped: old-kernel: {why}");
@@ -63,6 +89,20 @@ fn outside(options: &Options) -> Result<(), Trouble> {
     for tool in [&tool::PJDFSTEST, &tool::FSX] {
         tool.provide().map_err(Trouble::Missing)?;
     }
+    build()?;
+    let words = format!("--ops {}", options.ops);
+    let task = boot::Task {
+        words,
+        disks: Vec::new(),
+        shared: None,
+        kvm: options.kvm,
+        limit: Duration::from_secs(options.minutes * 60),
+    };
+    boot::run(&kernel, &task).map_err(Trouble::Fault)
+}
+
+/// Builds uext4 and copies it and this program to where guests run them.
+fn build() -> Result<(), Trouble> {
     let built = workspace::cargo(&["build", "--locked", "--quiet", "-p", "uext4-cli"])
         .stdin(Stdio::null())
         .status();
@@ -74,8 +114,7 @@ fn outside(options: &Options) -> Result<(), Trouble> {
     for (from, to) in [(debug_command(), command()), (own, program())] {
         fs::copy(&from, &to).map_err(|error| package::fault(&from, &error))?;
     }
-    let limit = Duration::from_secs(options.minutes * 60);
-    boot::run(&kernel, options.ops, options.kvm, limit).map_err(Trouble::Fault)
+    Ok(())
 }
 
 /// Where all of this lies.

@@ -234,6 +234,7 @@ impl Scan<'_, '_> {
                 match found.encryption {
                     None => bad("is encrypted, but has no encryption context"),
                     Some(Encryption::Corrupt) => bad("has an encryption context that is damaged"),
+                    Some(Encryption::InValueInode) => {}
                     Some(Encryption::Policy(policy)) => self.inodes.policies.push((ino, policy)),
                 }
             }

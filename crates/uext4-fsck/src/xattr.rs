@@ -37,6 +37,8 @@ pub(crate) enum Encryption {
     Corrupt,
     /// The number of its policy in this check: inodes of one policy have the same.
     Policy(u32),
+    /// It is in an inode of its own, where nobody puts so few bytes. Its policy is not compared.
+    InValueInode,
 }
 
 /// Attribute blocks and value inodes of the whole file system.
@@ -63,6 +65,7 @@ pub(crate) struct Found {
 
 /// One area of attributes under judgement.
 struct Area<'a, 'd> {
+    table: &'a Table,
     volume: &'a Volume<'d>,
     ino: Ino,
     generation: u32,
@@ -73,8 +76,7 @@ struct Area<'a, 'd> {
     /// Value inodes met.
     values: Vec<u32>,
     value_blocks: u64,
-    /// Value of the encryption context.
-    context: Option<Vec<u8>>,
+    encryption: Option<Encryption>,
     inline: Option<Vec<u8>>,
 }
 
@@ -126,8 +128,13 @@ impl Area<'_, '_> {
         let name = at + ENTRY_SIZE;
         let bytes = self.bytes;
         let name = bytes.get(name..name + usize::from(raw.e_name_len)).unwrap_or_default();
+        let is_context =
+            raw.e_name_index == encryption::XATTR_INDEX && name == encryption::XATTR_NAME;
         if raw.e_value_inum.get() != 0 {
             self.value_inode(raw, name, log);
+            if is_context {
+                self.encryption = Some(Encryption::InValueInode);
+            }
             return Ok(());
         }
         if size > bytes.len() || from + size > bytes.len() {
@@ -139,8 +146,8 @@ impl Area<'_, '_> {
         let value = bytes.get(from..from + size).unwrap_or_default();
         // The hash takes in the bytes that fill up the last word.
         let padded = bytes.get(from..from + xattr::value_len(size)).unwrap_or(value);
-        if raw.e_name_index == encryption::XATTR_INDEX && name == encryption::XATTR_NAME {
-            self.context = Some(value.to_vec());
+        if is_context {
+            self.encryption = Some(self.table.encryption(value));
         }
         if raw.e_name_index == INDEX_SYSTEM && name == b"data" {
             self.inline = Some(value.to_vec());
@@ -243,6 +250,7 @@ impl Table {
         }
         let bytes = rest.get(IBODY_HEADER_SIZE..).unwrap_or_default();
         let mut area = Area {
+            table: self,
             volume,
             ino,
             generation: raw.i_generation.get(),
@@ -251,7 +259,7 @@ impl Table {
             taken: Vec::new(),
             values: Vec::new(),
             value_blocks: 0,
-            context: None,
+            encryption: None,
             inline: None,
         };
         if let Err(why) = area.entries(0, log) {
@@ -259,7 +267,7 @@ impl Table {
         }
         found.blocks += area.value_blocks;
         found.values += area.values.len() as u64;
-        found.encryption = area.context.take().map(|context| self.encryption(&context));
+        found.encryption = area.encryption;
         found.inline = area.inline.take();
         self.count_values(&area.values);
     }
@@ -304,6 +312,7 @@ impl Table {
             }
         }
         let mut area = Area {
+            table: self,
             volume,
             ino,
             generation: raw.i_generation.get(),
@@ -312,7 +321,7 @@ impl Table {
             taken: vec![(0, BLOCK_HEADER_SIZE)],
             values: Vec::new(),
             value_blocks: 0,
-            context: None,
+            encryption: None,
             inline: None,
         };
         let sound = match area.entries(BLOCK_HEADER_SIZE, log) {
@@ -325,7 +334,7 @@ impl Table {
         self.count_values(&area.values);
         let refcount = RawXattrHeader::ref_from_prefix(&bytes).map_or(0, |h| h.h_refcount.get());
         let (value_blocks, values) = (area.value_blocks, area.values.len() as u64);
-        let encryption = area.context.map(|context| self.encryption(&context));
+        let encryption = area.encryption;
         Seen { refcount, count: 0, value_blocks, values, sound, encryption }
     }
 

@@ -33,18 +33,19 @@ fn a_policy_that_is_not_that_of_the_directory_is_found() {
     };
     // The first is the directory.
     let encrypted: Vec<_> = anatomy.targets.iter().filter_map(context).collect();
-    let (dir, file) = (&encrypted[0], &encrypted[5]);
+    let (dir, file, everyone) = (&encrypted[..1], &encrypted[5..6], &encrypted[..]);
     let other = "names an inode that is encrypted otherwise";
-    let cases: [(&str, &[_], u64, u8, Option<&str>); 9] = [
-        ("version", &[file], 0, 3, Some(other)),
-        ("no version", &[file], 0, 0, Some("has an encryption context that is damaged")),
-        ("version 1 of 40 bytes", &[file], 0, 1, Some("has an encryption context that is damaged")),
-        ("mode", &[file], 1, 7, Some(other)),
-        ("reserved byte", &[file], 6, 1, Some(other)),
-        ("identifier", &[file], 23, 0xaa, Some(other)),
-        ("nonce", &[file], 24, 0xaa, None),
-        ("identifier of the directory", &[dir], 9, 0xaa, Some(other)),
-        ("two of no known version", &[dir, file], 0, 9, Some(other)),
+    let cases: [(&str, &[_], u64, u8, Option<&str>); 10] = [
+        ("version", file, 0, 3, Some(other)),
+        ("no version", file, 0, 0, Some("has an encryption context that is damaged")),
+        ("version 1 of 40 bytes", file, 0, 1, Some("has an encryption context that is damaged")),
+        ("mode", file, 1, 7, Some(other)),
+        ("reserved byte", file, 6, 1, Some(other)),
+        ("identifier", file, 23, 0xaa, Some(other)),
+        ("nonce", file, 24, 0xaa, None),
+        ("identifier of the directory", dir, 9, 0xaa, Some(other)),
+        ("all of a version that nobody knows", everyone, 0, 9, None),
+        ("all of no version", everyone, 0, 0, Some("has an encryption context that is damaged")),
     ];
     for (name, targets, offset, value, want) in cases {
         let device = sound.snapshot();

@@ -23,7 +23,7 @@ impl Files<'_> {
         let Some(mib) = options.journal_mib.filter(|&mib| mib > 0) else {
             return Ok(default_journal_blocks(layout.blocks_count).map(|blocks| blocks + fast));
         };
-        let blocks = u64::from(mib) * u64::from((1 << 20) / layout.block_size);
+        let blocks = u64::from(mib) * u64::from((1 << 20) / layout.block_size) + fast;
         if !(u64::from(MIN_JOURNAL_BLOCKS)..=MAX_JOURNAL_BLOCKS).contains(&blocks) {
             return Err(MkfsError::option(format!(
                 "journal of {blocks} blocks: want {MIN_JOURNAL_BLOCKS} to {MAX_JOURNAL_BLOCKS}"
@@ -34,7 +34,7 @@ impl Files<'_> {
             let message = format!("journal of {blocks} blocks is too big: {free} blocks are free");
             return Err(MkfsError::option(message));
         }
-        Ok(Some(blocks + fast))
+        Ok(Some(blocks))
     }
 
     /// Blocks at the end of the journal for fast commits: as in mke2fs, a share of the journal that

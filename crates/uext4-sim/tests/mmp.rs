@@ -300,8 +300,8 @@ fn blocks_that_cannot_be_trusted_are_refused() {
     }
 }
 
-/// States that no host writes, and that of a check, are findings, as to `e2fsck -fn`; a host's
-/// claim is none.
+/// States that no host writes, and that of a check, are findings; a host's claim is none. So it is
+/// with e2fsck (`cargo xtask fsck-diff --only mmp`).
 #[test]
 fn the_checker_knows_the_states_of_the_block() {
     let cases =

@@ -28,7 +28,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), String> {
     let text = |error: std::io::Error| error.to_string();
     let cases = Cases::with(&args.only).map_err(text)?;
-    let (mut failed, mut dirty, mut grown) = (0_u64, 0_u64, 0_u64);
+    let (mut failed, mut dirty, mut grown, mut listed) = (0_u64, 0_u64, 0_u64, 0_u64);
     let mut peak = peak_mib();
     let mut reasons: BTreeMap<String, u64> = BTreeMap::new();
     for case in args.seed..args.seed.saturating_add(args.cases) {
@@ -40,7 +40,8 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         }
         peak = peak.max(now);
         dirty += u64::from(!found.theirs);
-        if let Some(reason) = found.reason {
+        listed += u64::from(!found.reasons.is_empty());
+        for reason in &found.reasons {
             *reasons.entry(format!("{reason:?}")).or_default() += 1;
         }
         if !found.is_fine() {
@@ -60,7 +61,6 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
             print!("  e2fsck: {}\n{}", found.theirs, indent(&found.their_words));
         }
     }
-    let listed: u64 = reasons.values().sum();
     println!(
         "{} cases, {dirty} not clean, {listed} differences with a reason {reasons:?}, \
          {failed} without",

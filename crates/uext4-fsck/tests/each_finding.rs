@@ -306,6 +306,18 @@ const FAULTS: &[(&str, Fault)] = &[
     }),
     ("block.too_big", |p| p.inode(p.dir(), |raw| put32(&mut raw.i_block, 12, 1 << 22))),
     ("xattr.place", |p| p.inode(p.file(), |raw| raw.set_file_acl(1 << 40))),
+    ("xattr.inode", |p| {
+        let file = Ino(p.file());
+        // An entry whose value lies behind the inode.
+        p.edit(
+            |seal| seal == Seal::Inode(file),
+            |image| {
+                put32(image, 160, 0xea02_0000);
+                put32(image, 164, 0x7000_0101);
+                put32(image, 172, 8);
+            },
+        );
+    }),
     ("xattr.block", |p| p.edit(|s| matches!(s, Seal::Xattr(_)), |image| image[0] = 1)),
     ("xattr.checksum", |p| p.spoil(|s| matches!(s, Seal::Xattr(_)), 0x14)),
     ("xattr.refcount", |p| p.edit(|s| matches!(s, Seal::Xattr(_)), |image| image[4] = 9)),

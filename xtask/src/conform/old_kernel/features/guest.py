@@ -131,9 +131,10 @@ def look(case, folder, step):
     features = case["features"]
     with Mounted(case) as mounted:
         if "encrypt" in features:
-            shown.write_listing(POINT, file + ".locked.kernel")
+            shown.write_listing(POINT, file + ".locked.kernel", "locked")
             add_key(folder)
-        count = shown.write_listing(POINT, file + ".kernel", not case.get("rough"))
+        mode = "rough" if case.get("rough") else "full"
+        count = shown.write_listing(POINT, file + ".kernel", mode)
         if "quota" in features:
             with open(file + ".quota.kernel", "w") as out:
                 json.dump(usage(mounted.device), out)
@@ -147,7 +148,10 @@ def fill(case, folder):
     features = case["features"]
     with Mounted(case) as mounted:
         if "encrypt" in features:
-            encrypt(POINT + "/secret", add_key(folder))
+            identifier = add_key(folder)
+            encrypt(POINT + "/secret", identifier)
+            if "casefold" in features:
+                encrypt(POINT + "/both", identifier)
         made = tree.fill(POINT, case)
         if "quota" in features:
             set_limits(mounted.device)
@@ -178,7 +182,7 @@ def leave_fast_commits(case, folder):
                 os.fsync(fd)
         info = open(f"/proc/fs/ext4/{mounted.device.split('/')[-1]}/fc_info").read()
         file = os.path.join(folder, case["name"] + ".filled.kernel")
-        lines = shown.write_listing(POINT, file, False)
+        lines = shown.write_listing(POINT, file, "rough")
     return f"{lines} lines; {info.split(chr(10))[1].strip()}"
 
 

@@ -96,15 +96,15 @@ impl Host<'_> {
 
     /// Writes down what uext4 shows.
     fn look(&self, step: Step) -> Result<(), String> {
-        let full = if self.case.rough { "rough" } else { "full" };
-        let list = |keys: bool, file: PathBuf| {
-            let work = r#""$PYTHON" "$FOLDER/shown.py" "$POINT" "$FILE" "$FULL""#;
-            self.mounted(work, keys, &[("FILE", file.as_os_str()), ("FULL", full.as_ref())])
+        let list = |keys: bool, mode: &str, file: PathBuf| {
+            let work = r#""$PYTHON" "$FOLDER/shown.py" "$POINT" "$FILE" "$MODE""#;
+            self.mounted(work, keys, &[("FILE", file.as_os_str()), ("MODE", mode.as_ref())])
         };
         if self.case.has("encrypt") {
-            list(false, self.file(step, "locked.uext4"))?;
+            list(false, "locked", self.file(step, "locked.uext4"))?;
         }
-        list(true, self.file(step, "uext4"))?;
+        let mode = if self.case.rough { "rough" } else { "full" };
+        list(true, mode, self.file(step, "uext4"))?;
         if self.case.has("quota") {
             let usage = self.verb(&["quota", "--json", &self.image.display().to_string()])?;
             write(&self.file(step, "quota.uext4"), &usage)?;

@@ -1,6 +1,7 @@
 """What a mount shows of a tree, as lines: the kernel's and uext4's must be the same.
 
-`shown.py ROOT FILE full|rough` writes them down. The same file runs in the guest and on the host.
+`shown.py ROOT FILE full|rough|locked` writes them down. The same file runs in the guest and on
+the host.
 """
 
 import errno
@@ -94,19 +95,23 @@ def words(path, full):
     return said
 
 
-def listing(root, full=True):
-    """A line for each file, and one for each other spelling where names fold case."""
+def listing(root, mode):
+    """A line for each file, and one for each other spelling where names fold case.
+
+    Not in the mode `locked`, without keys: Linux then finds another spelling of an encoded name
+    if it has just looked up the name itself.
+    """
     folding = {}
     for path in walk(root):
         shown = os.path.relpath(path, os.fsencode(root)).hex()
-        yield " ".join(map(str, [shown] + words(path, full)))
+        yield " ".join(map(str, [shown] + words(path, mode != "rough")))
         folder, name = os.path.split(path)
         if folder not in folding:
             try:
                 folding[folder] = flags_of(folder) & CASEFOLD
             except OSError:
                 folding[folder] = 0
-        for form in spellings(name) if folding[folder] else []:
+        for form in spellings(name) if folding[folder] and mode != "locked" else []:
             try:
                 found = os.lstat(os.path.join(folder, form)).st_ino - os.lstat(path).st_ino
             except OSError as error:
@@ -114,14 +119,14 @@ def listing(root, full=True):
             yield f"{shown} as {form.hex()}: {found}"
 
 
-def write_listing(root, file, full=True):
+def write_listing(root, file, mode="full"):
     with open(file, "w") as out:
         count = 0
-        for line in listing(root, full):
+        for line in listing(root, mode):
             out.write(line + "\n")
             count += 1
     return count
 
 
 if __name__ == "__main__":
-    print(write_listing(sys.argv[1], sys.argv[2], sys.argv[3] == "full"))
+    print(write_listing(sys.argv[1], sys.argv[2], sys.argv[3]))

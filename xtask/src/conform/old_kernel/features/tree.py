@@ -223,6 +223,8 @@ def fill(root, case):
         filler.empty(at(f"many/{number * 7919 % 1000:03} of a linear directory or an index"))
     if "casefold" in features:
         filler.folded(at("folded"), case.get("letters", False))
+        if "encrypt" in features:
+            filler.folded(at("both"), False)
     if "verity" in features:
         filler.sealed(at("sealed"))
     if "project" in features:
@@ -314,6 +316,8 @@ def change(root, case, seed, wild):
         changer.plain(at(f"secret {seed}"), 40)
     if "casefold" in changer.features:
         changer.folded(at(f"folded {seed}"), False)
+        if "encrypt" in changer.features:
+            changer.folded(at(f"secret {seed}/both"), False)
     if "verity" in changer.features:
         for path in to_seal(root, seed):
             write(path, changer.rng.randbytes(300_000))

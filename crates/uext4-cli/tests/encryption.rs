@@ -9,7 +9,7 @@
 mod common;
 
 use common::kernel::Kernel;
-use common::{Scratch, assert_clean, at, run_fails, run_ok, system};
+use common::{Mounted, Scratch, assert_clean, at, no_mount, run_fails, run_ok, system};
 use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
@@ -113,6 +113,35 @@ fn what_is_written_the_kernel_decrypts() {
         let target = fs::read_link(tree.join("long link")).unwrap();
         assert_eq!(target.to_str().unwrap(), "target/".repeat(30));
     }
+}
+
+/// `--key` of the command, and `-o key=`; a key that is too short for version 1 is refused.
+#[test]
+fn a_mount_takes_the_key_of_the_command() {
+    if let Some(why) = no_mount() {
+        skip!("{why}");
+    }
+    let scratch = Scratch::new();
+    let Some(image) = encrypted(&scratch) else { skip!("no mke2fs") };
+    let (key, dir) = (scratch.path("key"), scratch.path("mnt"));
+    fs::create_dir_all(&dir).unwrap();
+    let mut mount = words(&["mount", "--key"]);
+    mount.extend([key.clone().into(), image.clone().into(), dir.clone().into()]);
+    run_ok(mount);
+    let mounted = Mounted::of(&dir);
+    let shown = listed(&mounted.path("v2/tree"));
+    mounted.end();
+    let mut wanted = names();
+    wanted.extend(["short link", "long link"].map(str::to_owned));
+    wanted.sort();
+    assert_eq!(shown, wanted);
+
+    fs::write(&key, [1; 32]).unwrap();
+    run_ok([OsString::from("mkdir"), at(&image, "/short")]);
+    let mut encrypt = words(&["encrypt", "--v1", "--key"]);
+    encrypt.extend([key.into(), at(&image, "/short")]);
+    run_fails(encrypt, "needs a key of 64 bytes");
+    assert_clean(&image);
 }
 
 #[test]

@@ -6,7 +6,7 @@
 #[macro_use]
 mod common;
 
-use common::{Scratch, at, run_fails, run_ok, system};
+use common::{Mounted, Scratch, at, no_mount, run_fails, run_ok, system};
 use std::ffi::OsString;
 use std::fs;
 
@@ -59,6 +59,31 @@ fn digests_are_those_of_fsverity() {
 }
 
 /// Blocks of a tree are as large as those of the file system where nothing is said.
+/// A mapping for writing would change what every program reads, until the cache is dropped.
+#[test]
+fn a_mount_opens_no_sealed_file_for_writing() {
+    if let Some(why) = no_mount() {
+        skip!("{why}");
+    }
+    let scratch = Scratch::new();
+    let image = scratch.path("image");
+    let make = ["mkfs", "-q", "-b", "4096", "-O", "verity"].map(OsString::from);
+    run_ok([&make[..], &[image.clone().into(), "32M".into()]].concat());
+    let host = scratch.path("file");
+    fs::write(&host, [7; 10_000]).unwrap();
+    run_ok([OsString::from("cp"), host.into(), at(&image, "/sealed")]);
+    run_ok(["verity".into(), "--enable".into(), at(&image, "/sealed")]);
+    let mounted = Mounted::new(&image, &scratch.path("mnt"), "");
+    let path = mounted.path("sealed");
+    for (read, append) in [(true, false), (false, false), (false, true)] {
+        let mut options = fs::OpenOptions::new();
+        let opened = options.read(read).write(!append).append(append).open(&path);
+        assert_eq!(opened.unwrap_err().raw_os_error(), Some(libc::EPERM), "{read} {append}");
+    }
+    assert!(fs::read(&path).unwrap() == [7; 10_000]);
+    mounted.end();
+}
+
 fn default_block_size(scratch: &Scratch) {
     let image = scratch.path("of1k");
     let make = ["mkfs", "-q", "-b", "1024", "-O", "verity"].map(OsString::from);

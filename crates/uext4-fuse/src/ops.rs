@@ -402,13 +402,14 @@ impl Ops {
     }
 
     /// Opens a node, with the flags of open(2). What may not be written, or only be appended to, is
-    /// refused here, as by the kernel's ext4: its client looks at no inode flags.
+    /// refused here, as by the kernel's ext4: its client looks at no inode flags. What a mapping
+    /// writes to a sealed file would be in the kernel's cache for everybody.
     pub(crate) fn open(&self, node: u64, flags: u32) -> Answer<u64> {
         let inode = self.node(node)?;
         let has = InodeFlags::from_bits_retain(self.volume.flags(&inode));
         let writes = flags & libc::O_ACCMODE as u32 != libc::O_RDONLY as u32;
         let only_appends = flags & (libc::O_APPEND | libc::O_TRUNC) as u32 == libc::O_APPEND as u32;
-        let is_refused = has.contains(InodeFlags::IMMUTABLE) && writes
+        let is_refused = has.intersects(InodeFlags::IMMUTABLE | InodeFlags::VERITY) && writes
             || has.contains(InodeFlags::APPEND) && writes && !only_appends;
         if is_refused {
             return Err(Errno::PERM.into());

@@ -33,6 +33,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let [key] = &given[..] else {
         return Err(Why::new("needs one key: --key FILE").at("encrypt", &dir));
     };
+    if args.v1 && !key.fits_version_1() {
+        let why = "a policy of version 1 needs a key of 64 bytes";
+        return Err(Why::new(why).at("encrypt", &dir));
+    }
     let volume = image::volume("encrypt", &dir.image, Access::Write)?;
     let set = resolve(&volume, &dir.path, Last::Follow)
         .and_then(|found| Ok(volume.set_encryption_policy(found.inode(), &policy(args, key))?));

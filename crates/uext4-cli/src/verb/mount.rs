@@ -35,6 +35,7 @@ use crate::failure::{At, Failure, Result, Why, say};
 use crate::given;
 use crate::image::Access;
 use crate::journal;
+use crate::keys;
 use crate::mount_options;
 use crate::mounted;
 use crate::spec::Image;
@@ -263,6 +264,7 @@ fn start_daemon(args: &Args) -> Result<()> {
     if let Some(path) = journal::given() {
         command.arg("--journal-device").arg(path);
     }
+    command.args(keys::names().iter().flat_map(|name| ["--key", name]));
     let mut child = command
         .arg0("uext4")
         .args(["mount", "--detached", "-o", &args.options.join(",")])

@@ -105,6 +105,13 @@ impl MasterKey {
         Self::new(&bytes, descriptor).map_err(|why| format!("{path}: {why}"))
     }
 
+    /// Whether it is long enough for the contents of files under policies of version 1, which are
+    /// encrypted by as many bytes of a key as AES-256-XTS has.
+    #[must_use]
+    pub fn fits_version_1(&self) -> bool {
+        self.secret.len() == Self::SIZE_MAX
+    }
+
     /// The name of the key in policies of version 2.
     #[must_use]
     pub fn identifier(&self) -> [u8; 16] {

@@ -71,7 +71,10 @@ impl Vfs {
             return Err(Error::new(ErrorKind::NotFound, "directory is removed"));
         }
         if let Some(context) = self.encryption_context(dir)? {
-            return if context.policy == *policy { Ok(()) } else { Err(ErrorKind::Exists.into()) };
+            return match context.policy == *policy {
+                true => Ok(()),
+                false => Err(Error::new(ErrorKind::Exists, "another encryption policy")),
+            };
         }
         let keys = &self.files.context.table.context().keys;
         let context = Context { policy: *policy, nonce: new_nonce() };

@@ -28,6 +28,7 @@ use crate::host;
 use crate::image::{self, Access};
 use crate::journal;
 use crate::keeper::{Ender, Keeper};
+use crate::keys;
 use crate::log;
 use crate::manager::Manager;
 use crate::spec::Image;
@@ -160,10 +161,11 @@ fn journal_path(options: &MountOptions) -> Option<PathBuf> {
 
 fn open(
     spec: &Image,
-    options: MountOptions,
+    mut options: MountOptions,
     mut device: FileOptions,
     confinement: Option<&Confinement>,
 ) -> Result<Volume> {
+    options.keys.extend(keys::given());
     let access = if options.read_only { Access::Read } else { Access::Write };
     device.access = access.into();
     let path = journal_path(&options);

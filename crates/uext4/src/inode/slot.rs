@@ -3,7 +3,7 @@
 //! On disk: a slot of a block of the group's inode table.
 //! Invariants: attributes are written into the table block in the handle that changes them.
 
-use super::{Attributes, ExtentRoot, Inode, InodeContext, has_tree_form};
+use super::{Attributes, ExtentRoot, Inode, InodeContext, has_tree_form, values};
 use crate::alloc::Space;
 use crate::cache::{BlockKind, Buffer};
 use crate::error::{Error, ErrorKind, Result};
@@ -98,6 +98,7 @@ impl Inode {
             return Err(CorruptKind::Rule { what: "inode", why }.at(Place::Inode(ino)).into());
         };
         attributes.check_inline(layout, kind).map_err(at)?;
+        values::check_kind(kind, &attributes).map_err(at)?;
         let data_group = layout.group_of_ino(ino).map_or(GroupNo(0), |(group, _)| group);
         let inode = Self::assemble(context, ino, data_group, kind, seed, place, attributes, false);
         drop(guard);

@@ -119,8 +119,8 @@ impl Inode {
         Some(LentHolds(self))
     }
 
-    /// Keeps what the inode counts for, which it is about to give up for another inode of the same
-    /// owners: nobody else gets the room in between.
+    /// A hold of as much as the orphan counts for. Taken before the orphan's charge ends, dropped
+    /// after the file's begins.
     pub(crate) fn hold_usage(&self) -> Option<QuotaHold> {
         let quota = self.space().quota().filter(|_| self.is_charged)?;
         let (owners, amount) = self.usage();

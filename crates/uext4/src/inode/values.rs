@@ -8,7 +8,7 @@
 //! file on the device, because Linux deletes no orphan that is marked as holding a value. So quota
 //! counts it as one.
 //! Locking: a change of attributes on a file system with such inodes holds the lock from its plan
-//! to the end of its handle, so that no count changes in between.
+//! until its handle has changed the entries, so that no count changes in between.
 //! Kernel counterpart: `ext4_xattr_inode_iget` and the cache of values in `fs/ext4/xattr.c`.
 
 use super::{Attributes, Inode, InodeRef, InodeTable};
@@ -19,7 +19,7 @@ use crate::sync::state::{AtomicBool, Ordering};
 use crate::sync::{LockRank, Mutex, MutexGuard, OnceLock};
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, Weak};
-use uext4_ondisk::{CorruptKind, Incompat, Ino, InodeFlags, Layout, Place, Timestamp};
+use uext4_ondisk::{CorruptKind, FileKind, Incompat, Ino, InodeFlags, Layout, Place, Timestamp};
 
 /// The orphans of a volume, which stand above this layer.
 pub(crate) trait OrphanList: Send + Sync + std::fmt::Debug {
@@ -141,10 +141,15 @@ impl ValueInodes {
         if may_be_given && matches!(owner.space().is_inode_used(ino), Ok(false)) {
             return Err(corrupt("is in one that is free"));
         }
-        table.get_value(ino).map_err(|error| match error.kind() {
+        let value = table.get_value(ino).map_err(|error| match error.kind() {
             ErrorKind::NotFound => corrupt("is in one that holds no value"),
             _ => error,
-        })
+        })?;
+        // Linux refuses it, too: values could have values without end, and usage would be wrong.
+        match value.may_have_xattrs() {
+            true => Err(corrupt("is in one that has attributes")),
+            false => Ok(value),
+        }
     }
 }
 
@@ -202,8 +207,16 @@ impl Inode {
 }
 
 /// Whether an inode with these attributes holds the value of an attribute.
-pub(super) fn is_value(kind: uext4_ondisk::FileKind, attributes: &Attributes) -> bool {
-    kind == uext4_ondisk::FileKind::Regular && attributes.flags.contains(InodeFlags::EA_INODE)
+pub(super) fn is_value(kind: FileKind, attributes: &Attributes) -> bool {
+    kind == FileKind::Regular && attributes.flags.contains(InodeFlags::EA_INODE)
+}
+
+/// Checks that nothing but a regular file is marked as holding a value: it would count for nobody.
+pub(super) fn check_kind(kind: FileKind, attributes: &Attributes) -> Result<(), CorruptKind> {
+    match attributes.flags.contains(InodeFlags::EA_INODE) && kind != FileKind::Regular {
+        true => Err(CorruptKind::Rule { what: "inode", why: "holds a value, and is no file" }),
+        false => Ok(()),
+    }
 }
 
 fn word(time: Timestamp) -> u32 {

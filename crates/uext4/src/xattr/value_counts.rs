@@ -7,7 +7,8 @@
 //! Invariants: a count changes in the handle that changes the entries. At 0 the inode becomes an
 //! orphan in that handle, and is deleted after it. Quota counts each entry as an inode with the
 //! space of the value (`inode/usage.rs`). An orphan belongs to the owners of the inode that
-//! referred to it last, so that with its last entry nobody's usage changes.
+//! referred to it last: with the last entry their usage changes by the blocks of its map at most,
+//! until it is deleted. One without room for a project is charged to project 0 meanwhile.
 
 use super::block_change::BlockChange;
 use super::read::{in_block, in_inode};
@@ -32,12 +33,16 @@ pub(super) struct ValueChange<'a> {
     /// Inodes of new values. The reference keeps one from being deleted before it is used.
     stored: Vec<InodeRef>,
     counts: Vec<Count>,
-    /// Room below the limits of the owners, for values that had inodes already.
+    /// Room below the limits of the owners: for values that had inodes already, and for new ones
+    /// between the end of the orphan's charge and the beginning of the file's.
     held: Vec<QuotaHold>,
     /// Entries with a value in an inode, after the change.
     entries: u32,
     /// Clusters that the owner counts from now on, or no more.
     clusters: i64,
+    /// The owner counts for more or less after the change, even if no count of references changes:
+    /// entries may be skipped.
+    changes_usage: bool,
     misfits: Misfits,
     /// Entries that are skipped.
     skipped: Vec<Error>,
@@ -78,6 +83,7 @@ impl<'a> ValueChange<'a> {
             held: Vec::new(),
             entries: 0,
             clusters: 0,
+            changes_usage: false,
             misfits: Misfits::Refuse,
             skipped: Vec::new(),
         })
@@ -152,7 +158,9 @@ impl<'a> ValueChange<'a> {
             |stored: &Stored| -> i64 { stored.iter().map(|a| value_clusters(inode, a)).sum() };
         self.clusters = sum(after) - sum(before);
         self.entries = values_of(after.iter());
-        inode.attributes().note_values(values_of(before.iter()));
+        let entries_before = values_of(before.iter());
+        self.changes_usage = self.clusters != 0 || self.entries != entries_before;
+        inode.attributes().note_values(entries_before);
         let mut changes = Changes::new();
         count(&mut changes, &before.inode, -1);
         count(&mut changes, &after.inode, 1);
@@ -242,8 +250,10 @@ impl<'a> ValueChange<'a> {
     pub(super) fn credits(&self, inode: &Inode) -> u32 {
         let steps = inode.space().credits();
         let orphan = steps.orphan;
-        // An inode without room for a project belongs to none, unlike the owner.
-        let usage = if self.counts.is_empty() { 0 } else { 2 * steps.usage };
+        let charges = self.changes_usage || !self.counts.is_empty();
+        // Twice, because a value inode without room for a project is charged to project 0, and the
+        // file to its own.
+        let usage = if charges { 2 * steps.usage } else { 0 };
         let is_orphan = |count: &Count| (count.before == 0) != (count.after == 0);
         let of = |count: &Count| 1 + if is_orphan(count) { orphan } else { 0 };
         usage + self.counts.iter().map(of).sum::<u32>()

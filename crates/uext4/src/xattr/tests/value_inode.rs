@@ -84,7 +84,7 @@ fn values_that_do_not_fit_their_entry_are_refused() {
     let original = std::fs::read(&image).unwrap();
     for (field, to, why) in [
         ("flags", "0x80000", "holds no value"),
-        ("mode", "040600", "holds no value"),
+        ("mode", "040600", "holds a value, and is no file"),
         ("size", "59999", "another size"),
         ("size", "0x7fffffff", "another size"),
         ("atime", "@305419896", "another hash"),

@@ -74,7 +74,7 @@ struct Image {
 /// Has a test done with an image of each kind.
 fn each(test: impl Fn(Image)) {
     if have("mke2fs") && have("debugfs") {
-        ["ea_inode", "ea_inode,quota"].map(Image::new).map(test);
+        ["ea_inode", "ea_inode,quota"].map(Image::new).into_iter().for_each(test);
     }
 }
 

@@ -143,6 +143,29 @@ fn limits_refuse_values_before_anything_changes() {
     assert_clean(&device);
 }
 
+/// Of a file without a name that is no longer in use, and that no call has deleted yet.
+#[test]
+fn room_of_what_is_to_be_deleted_is_free() {
+    if !have("mke2fs") {
+        return;
+    }
+    let device = Arc::new(mke2fs(32, "-b 1024 -O ea_inode,quota"));
+    let volume = limited(&device);
+    limit(&volume, 1, 20 << 10, 0);
+    let (one, old) = (create(&volume, "one", 1), create(&volume, "old", 1));
+    as_user(|| {
+        assert_eq!(set(&volume, &old, "user.a", &[1; 15_000]), 0);
+        unlink(&volume, "old");
+        assert_eq!(set(&volume, &one, "user.a", &[2; 12_000]), libc::EDQUOT, "it is in use");
+        drop(old);
+        assert_eq!(set(&volume, &one, "user.a", &[2; 12_000]), 0);
+    });
+    assert_eq!(user(&volume, 1), (12, 2));
+    drop(one);
+    volume.close().unwrap();
+    assert_clean(&device);
+}
+
 fn random(state: &mut u64) -> u64 {
     *state ^= *state << 13;
     *state ^= *state >> 7;

@@ -119,12 +119,12 @@ impl Inode {
         Some(LentHolds(self))
     }
 
-    /// A hold of as much as the orphan counts for. Taken before the orphan's charge ends, dropped
+    /// Holds of as much as the orphan counts for. Taken before the orphan's charge ends, dropped
     /// after the file's begins.
-    pub(crate) fn hold_usage(&self) -> Option<QuotaHold> {
-        let quota = self.space().quota().filter(|_| self.is_charged)?;
+    pub(crate) fn hold_usage(&self) -> Vec<QuotaHold> {
         let (owners, amount) = self.usage();
-        Some(QuotaHold::of(quota, owners, amount))
+        let quota = self.space().quota().filter(|_| self.is_charged);
+        quota.map_or_else(Vec::new, |quota| QuotaHold::of(quota, owners, amount))
     }
 
     /// Charges a change of the inode to its owners; one that is `new` counts from now on.

@@ -416,11 +416,13 @@ impl Kind {
         Ok(())
     }
 
-    fn add_held(&self, id: u32, more: Amount) {
-        if let Some(account) = self.accounts.lock().of.get_mut(&id) {
-            account.held.space += more.space;
-            account.held.inodes += more.inodes;
-        }
+    /// Takes `more`, whatever the limits say. False if the owner is not in memory.
+    fn add_held(&self, id: u32, more: Amount) -> bool {
+        let mut accounts = self.accounts.lock();
+        let Some(account) = accounts.of.get_mut(&id) else { return false };
+        account.held.space += more.space;
+        account.held.inodes += more.inodes;
+        true
     }
 
     fn release(&self, id: u32, less: Amount) {
@@ -476,13 +478,15 @@ impl QuotaHold {
         Self { quota: Arc::clone(quota), owners, only: None, held: Amount::default() }
     }
 
-    /// A hold of this much, whatever the limits say.
+    /// Holds of this much, whatever the limits say: one of each owner that is in memory.
     #[must_use]
-    pub fn of(quota: &Arc<Quota>, owners: Owners, amount: Amount) -> Self {
-        let mut hold = Self::empty(quota, owners);
-        hold.held = amount;
-        hold.kinds().for_each(|(kind, id)| kind.add_held(id, amount));
-        hold
+    pub fn of(quota: &Arc<Quota>, owners: Owners, amount: Amount) -> Vec<Self> {
+        let is_held = |of: &&Kind| of.add_held(owners.id(of.kind), amount);
+        let hold = |of: &Kind| {
+            let (only, quota) = (Some(of.kind), Arc::clone(quota));
+            Self { quota, owners, only, held: amount }
+        };
+        quota.kinds.iter().filter(is_held).map(hold).collect()
     }
 
     fn kinds(&self) -> impl Iterator<Item = (&Kind, u32)> {
@@ -521,13 +525,17 @@ impl QuotaHold {
         taken
     }
 
-    /// The room is below the limits of other owners from now on, who have been checked.
+    /// The room is below the limits of other owners from now on, who have been checked: the
+    /// caller's holds of [`Quota::hold_transfer`] keep them in memory.
     pub fn move_to(&mut self, owners: Owners) {
-        let held = self.held;
-        self.shrink(held);
+        for (kind, from) in self.kinds() {
+            let to = owners.id(kind.kind);
+            if from != to {
+                kind.release(from, self.held);
+                kind.add_held(to, self.held);
+            }
+        }
         self.owners = owners;
-        self.kinds().for_each(|(kind, id)| kind.add_held(id, held));
-        self.held = held;
     }
 }
 

@@ -26,6 +26,13 @@ impl Vfs {
             return Err(Error::new(ErrorKind::InvalidArgument, why));
         }
         self.files.syncs.trim_inodes();
+        let created = self.create_unlinked_locked(dir, new);
+        // What it inherits may have been stored before it failed.
+        created.or_else(|error| self.deleting_values(|| Err(error)))
+    }
+
+    /// Creates a file without a name under the lock of the directory.
+    fn create_unlinked_locked(&self, dir: &InodeRef, new: &NewInode) -> Result<InodeRef> {
         let _shared = dir.lock().read();
         self.check_parent(dir).map_err(|error| match error.kind() {
             ErrorKind::NotFound => Error::new(ErrorKind::NotPermitted, "directory is removed"),

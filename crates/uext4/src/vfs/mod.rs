@@ -194,7 +194,12 @@ impl Vfs {
     ) -> Result<()> {
         self.files.context.check_writable()?;
         self.lengthen_fields(inode)?;
-        self.deleting_values(|| self.change_locked(inode, name, value, mode))?;
+        let change = || self.deleting_values(|| self.change_locked(inode, name, value, mode));
+        // A removed value counts until it is deleted, which `deleting_values` has just done.
+        change().or_else(|error| match error.kind() {
+            ErrorKind::QuotaExceeded => change(),
+            _ => Err(error),
+        })?;
         self.files.syncs.honour_sync_flag(inode)
     }
 

@@ -34,8 +34,24 @@ impl Vfs {
         if target.len() >= block_size {
             return Err(Error::new(ErrorKind::NameTooLong, "target of a symbolic link"));
         }
-        let exclusive = dir.lock().write();
+        let created = self.symlink_locked(dir, name, target, owner);
+        // An encryption context may have been stored before it failed.
+        let created = created.or_else(|error| self.deleting_values(|| Err(error)))?;
+        self.files.syncs.honour_dirsync_flags(&[dir])?;
+        Ok(created)
+    }
+
+    /// Creates a symbolic link under the lock of the directory.
+    fn symlink_locked(
+        &self,
+        dir: &InodeRef,
+        name: &[u8],
+        target: &[u8],
+        owner: Owner,
+    ) -> Result<InodeRef> {
+        let _exclusive = dir.lock().write();
         self.check_parent(dir)?;
+        let block_size = self.files.context.space.layout().block_size as usize;
         let insertion = Insertion::plan(dir, name)?;
         let mut attributes = self.new_attributes(dir, FileKind::Symlink, 0o777, owner);
         let allocated = self.allocate_child(dir, FileKind::Symlink)?;
@@ -57,16 +73,13 @@ impl Vfs {
             self.prepare(allocated, FileKind::Symlink, attributes, u32::from(is_slow))?;
         let inode = Arc::clone(&prepared.inode);
         let lists = InheritedLists::of_context(context).plan(&inode)?;
-        let created = self.link_new(dir, insertion, prepared, lists, |handle, inode, growth| {
+        self.link_new(dir, insertion, prepared, lists, |handle, inode, growth| {
             let Some(growth) = growth else { return Ok(()) };
             let block = grow(handle, inode, growth, FileBlock(0))?;
             let buffer = handle.create(block, BlockKind::Plain)?;
             handle.write(&buffer)?[..target.len()].copy_from_slice(&target);
             Ok(())
-        })?;
-        drop(exclusive);
-        self.files.syncs.honour_dirsync_flags(&[dir])?;
-        Ok(created)
+        })
     }
 
     /// Target of a symbolic link.

@@ -13,7 +13,7 @@ use common::kernel::Kernel;
 use common::{Mounted, Scratch, at, is_root, no_mount, run_fails, run_ok, system};
 use std::ffi::OsString;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Options of mke2fs, and the reason for which writing is refused.
 const SHAPES: [(&[&str], &str); 1] = [(&["-b", "8192"], "blocks above 4096 bytes")];
@@ -143,6 +143,9 @@ fn what_is_written_is_what_the_kernel_reads() {
         }
         let tree = scratch.path("own");
         fill(&tree);
+        let has_values = options.iter().any(|word| word.contains("ea_inode"));
+        let with_value = ["d1/f1", "d3/f3"].iter().filter(|_| has_values);
+        let attributes = set_attributes(with_value.map(|file| tree.join(file)));
         run_ok([word("cp"), word("-r"), tree.into(), at(&image, "/own")]);
         // At once: with mmp each claim of the image takes a second.
         let even = (0..FILES).step_by(2).map(|n| at(&image, &format!("/d{}/f{n}", n % 7)));
@@ -153,6 +156,11 @@ fn what_is_written_is_what_the_kernel_reads() {
         let dir = scratch.path("kernel");
         // A kernel need not have every feature.
         let Some(_kernel) = Kernel::mount(&image, &dir) else { continue };
+        if attributes > 0 {
+            let mut value = [0; 4000];
+            let len = rustix::fs::getxattr(dir.join("own/d1/f1"), "user.a", &mut value).unwrap();
+            assert_eq!(value[..len], [7; 3000]);
+        }
         for n in 0..FILES {
             let path = format!("d{}/f{n}", n % 7);
             assert!(fs::read(dir.join("own").join(&path)).unwrap() == content(n), "{path}");
@@ -169,24 +177,29 @@ fn what_is_written_is_what_the_kernel_reads() {
 /// to file systems with quota.)
 #[test]
 fn quota_is_kept_and_told() {
-    let Some(plain) = inodes_of_quota("quota,project", 0) else { skip!("no mke2fs") };
+    let Some((plain, _)) = inodes_of_quota("quota,project", 0) else { skip!("no mke2fs") };
     // Each of them counts as an inode.
-    let values = inodes_of_quota("quota,project,ea_inode", 5).unwrap();
-    assert!([plain, plain + 5].contains(&values), "{values} after {plain}");
+    let (values, attributes) = inodes_of_quota("quota,project,ea_inode", 5).unwrap();
+    assert_eq!(values, plain + attributes);
 }
 
-/// Copies a tree with some large attributes, and removes a part. The inodes that `quota` tells.
-fn inodes_of_quota(features: &str, attributes: usize) -> Option<u64> {
+/// Gives files large attributes. Returns how many: not every folder of a host has attributes.
+fn set_attributes(files: impl Iterator<Item = PathBuf>) -> u64 {
+    let flags = rustix::fs::XattrFlags::empty();
+    let set = |file: &PathBuf| rustix::fs::setxattr(file, "user.a", &[7; 3000], flags).is_ok();
+    files.filter(set).count() as u64
+}
+
+/// Copies a tree with some large attributes, and removes a part. The inodes that `quota` tells, and
+/// how many attributes there are.
+fn inodes_of_quota(features: &str, attributes: usize) -> Option<(u64, u64)> {
     let scratch = Scratch::new();
     let image = scratch.image("image", 32, &["-b", "1024", "-O", features])?;
     let word = std::ffi::OsString::from;
     let tree = scratch.path("tree");
     fill(&tree);
-    for n in (0..FILES).filter(|n| n % 7 == 4).take(attributes) {
-        let flags = rustix::fs::XattrFlags::empty();
-        // Not every folder of a host has attributes.
-        let _ = rustix::fs::setxattr(tree.join(format!("d4/f{n}")), "user.a", &[7; 3000], flags);
-    }
+    let files = (0..FILES).filter(|n| n % 7 == 4).map(|n| tree.join(format!("d4/f{n}")));
+    let attributes = set_attributes(files.take(attributes));
     run_ok([word("cp"), word("-r"), tree.into(), at(&image, "/tree")]);
     run_ok([word("rm"), word("-r"), at(&image, "/tree/d3")]);
     let set = ["quota", "-u", "--set", "0:100:200:30:40", "--grace", "60:70"].map(word);
@@ -206,7 +219,7 @@ fn inodes_of_quota(features: &str, attributes: usize) -> Option<u64> {
     for field in ["inodes_used", "space_used"] {
         assert!(all(0, field) > 50 && all(0, field) == all(2, field), "{field}");
     }
-    Some(all(0, "inodes_used"))
+    Some((all(0, "inodes_used"), attributes))
 }
 
 /// As many free blocks as the kernel says, where it mounts the image.

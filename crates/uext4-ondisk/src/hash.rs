@@ -140,10 +140,16 @@ impl DirHasher {
         if range.contains(&whole.0) {
             return Some(whole);
         }
+        Some((Self::near_end(hash, range), minor))
+    }
+
+    /// The hash at the end of a leaf's hashes that is nearer to one outside them.
+    #[must_use]
+    pub fn near_end(hash: u32, range: &RangeInclusive<u32>) -> u32 {
         let (low, high) = (*range.start(), *range.end());
         // Not the upper end itself, which is looked for in the next leaf.
         let near = if hash < low { low } else { high.saturating_sub(2).max(low) };
-        Some((near & !1, minor))
+        near & !1
     }
 
     fn hash_bytes(&self, name: &[u8]) -> (u32, u32) {

@@ -25,6 +25,17 @@ pub(super) struct LeafHasher {
     pub(super) range: RangeInclusive<u32>,
 }
 
+impl LeafHasher {
+    /// The hash that a name of the leaf is split by. A name in the wrong leaf, which is damage,
+    /// stays at the end that it is nearer to: the new index entry must not leave the leaf's hashes.
+    fn hash(&self, name: StoredName<'_>) -> u32 {
+        match self.hasher.hash_within(name, &self.range) {
+            Some((hash, _)) => hash,
+            None => DirHasher::near_end(self.hasher.hash_of(name).0, &self.range),
+        }
+    }
+}
+
 /// A leaf that was split.
 #[derive(Debug)]
 pub(super) struct Halves {
@@ -131,10 +142,7 @@ fn by_hash(
             let why = "'.' or '..' out of place";
             return Err(CorruptKind::DirEntry { offset: entry.offset, why });
         }
-        let Some((hash, _)) = hasher.hasher.hash_within(entry.stored(), &hasher.range) else {
-            let why = "name is in the wrong leaf";
-            return Err(CorruptKind::DirEntry { offset: entry.offset, why });
-        };
+        let hash = hasher.hash(entry.stored());
         hashed.push(Hashed { hash, offset: entry.offset, len: entry.used() });
     }
     hashed.sort_by_key(|record| (record.hash, record.offset));
@@ -277,6 +285,23 @@ mod tests {
             }
         }
         unreachable!("hashes have 31 bits")
+    }
+
+    /// A damaged leaf does not refuse new names, and its halves stay within its hashes.
+    #[test]
+    fn names_in_the_wrong_leaf_stay_in_it() {
+        let block = full(4096, 20, true);
+        let mut hashes: Vec<_> = names(&block, true).iter().map(|n| HASHER.hash(n).0).collect();
+        hashes.sort_unstable();
+        let (third, len) = (hashes.len() / 3, hashes.len());
+        for (from, to) in [(0, third), (third, 2 * third), (2 * third, len - 1), (3, 4)] {
+            let (low, high) = (hashes[from], hashes[to]);
+            let of_part = LeafHasher { hasher: HASHER, range: low..=high };
+            let halves = split(&block, &of_part, form(true), false).unwrap();
+            assert!((low..=high).contains(&halves.hash), "{from} to {to}");
+            let count = names(&halves.lower, true).len() + names(&halves.upper, true).len();
+            assert_eq!(count, len);
+        }
     }
 
     #[test]

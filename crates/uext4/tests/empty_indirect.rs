@@ -8,7 +8,7 @@ mod common;
 
 use common::{assert_clean, cut, debugfs, e2fsck, have, mke2fs, mount, new};
 use std::sync::Arc;
-use uext4::{AllocateMode, ErrorKind, InodeRef, Volume};
+use uext4::{AllocateMode, ErrorKind, InodeRef, Volume, XattrMode};
 use uext4_device::{Device, MemoryDevice};
 use uext4_ondisk::{FileKind, GroupNo, RawInode};
 
@@ -251,5 +251,123 @@ fn an_empty_block_with_two_places_is_refused() {
             let (code, text) = e2fsck(&device, "-fy");
             assert!(code <= 1, "{name}, {way}: {text}");
         }
+    }
+}
+
+/// A file of 12 blocks, each in a run of its own, and 12 behind them that are zeroes, with a block
+/// of attributes. Returns the place of its map and the numbers of those that are zeroes.
+fn scattered(device: &Arc<MemoryDevice>) -> (u64, Vec<u32>) {
+    let volume = mount(device);
+    let inode = create(&volume, "f");
+    let file = volume.open_file(&inode).unwrap();
+    file.write_at(0, &[7; 12 * BLOCK as usize]).unwrap();
+    file.write_at(12 * BLOCK, &[0; 12 * BLOCK as usize]).unwrap();
+    file.sync(false).unwrap();
+    volume.xattr_set(&inode, b"user.a", &[3; 700], XattrMode::Any).unwrap();
+    let map = map_of(&volume, &inode);
+    drop((file, inode));
+    volume.close().unwrap();
+    let numbers: Vec<u32> = (0..12).map(|n| number(device, map + 4 * n)).collect();
+    for (n, place) in numbers.iter().rev().zip((0..).step_by(4)) {
+        set_number(device, map + place, *n);
+    }
+    let indirect = number(device, map + 48);
+    (map, (0..12).map(|n| number(device, entry_of(indirect, n))).collect())
+}
+
+fn free_blocks(volume: &Volume) -> u32 {
+    (0..volume.layout().group_count).map(|n| volume.group_desc(GroupNo(n)).free_blocks()).sum()
+}
+
+/// What block 0 of the file is as well, and the ways of freeing it that are refused.
+const SHARED: &[(&str, &[u32], Damage)] = &[
+    ("the first indirect block", &[0, 1, 2], |device, map, _| {
+        set_number(device, map, number(device, map + 48));
+    }),
+    ("the double indirect block", &[0, 1, 2], |device, map, empty| {
+        set_number(device, map + 52, empty[0]);
+        set_number(device, entry_of(empty[0], 0), empty[1]);
+        set_number(device, map, empty[0]);
+    }),
+    ("the block of attributes", &[0, 1, 2], |device, map, _| {
+        // `i_file_acl` is behind `i_block`, the generation and the size.
+        set_number(device, map, number(device, map + 64));
+    }),
+    ("a block below the double indirect block", &[2], |device, map, empty| {
+        set_number(device, map + 52, empty[0]);
+        set_number(device, entry_of(empty[0], 0), empty[1]);
+        set_number(device, map, empty[1]);
+    }),
+];
+
+/// A block of data that the file needs otherwise is not freed, in whatever handle that would be.
+#[test]
+fn a_block_that_the_file_needs_is_not_freed_as_data() {
+    if !have("mke2fs") {
+        return;
+    }
+    let device = Arc::new(mke2fs(16, SHAPE));
+    let (map, empty) = scattered(&device);
+    for (name, ways, damage) in SHARED {
+        for &way in *ways {
+            let device = Arc::new(device.snapshot());
+            damage(&device, map, &empty);
+            let volume = mount(&device);
+            let root = volume.root().unwrap();
+            let inode = volume.lookup(&root, b"f").unwrap();
+            let file = volume.open_file(&inode).unwrap();
+            let before = free_blocks(&volume);
+            let result = match way {
+                0 => file.allocate(AllocateMode::PunchHole, 0, BLOCK),
+                1 => volume.set_attr(&inode, &cut(0)).map(drop),
+                _ => {
+                    drop((file, inode));
+                    volume.unlink(&root, b"f")
+                }
+            };
+            let error = result.unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::Corrupt(_)), "{name}, {way}: {error}");
+            let _ = volume.sync();
+            assert!(!volume.read_only(), "{name}, {way}: the journal is aborted");
+            assert_eq!(free_blocks(&volume), before, "{name}, {way}");
+            drop(root);
+            let _ = volume.close();
+            let (code, text) = e2fsck(&device, "-fy");
+            assert!(code <= 1, "{name}, {way}: {text}");
+        }
+    }
+}
+
+/// The same in the last handle of an unlink, with a tree and with clusters.
+#[test]
+fn a_tree_that_maps_the_attribute_block_is_refused() {
+    if !have("mke2fs") {
+        return;
+    }
+    for options in ["", ",bigalloc -C 16384"] {
+        let device =
+            Arc::new(mke2fs(16, &format!("-b 1024 -O ^64bit,^metadata_csum,^flex_bg{options}")));
+        let volume = mount(&device);
+        let inode = create(&volume, "f");
+        let file = volume.open_file(&inode).unwrap();
+        file.write_at(0, &[7; BLOCK as usize]).unwrap();
+        file.sync(false).unwrap();
+        volume.xattr_set(&inode, b"user.a", &[3; 700], XattrMode::Any).unwrap();
+        let map = map_of(&volume, &inode);
+        drop((file, inode));
+        volume.close().unwrap();
+        // The lower half of the first extent's place.
+        set_number(&device, map + 20, number(&device, map + 64));
+        for _ in 0..2 {
+            let volume = mount(&device);
+            let root = volume.root().unwrap();
+            let _ = volume.unlink(&root, b"f");
+            let _ = volume.sync();
+            assert!(!volume.read_only(), "{options}: the journal is aborted");
+            drop(root);
+            let _ = volume.close();
+        }
+        let (code, text) = e2fsck(&device, "-fy");
+        assert!(code <= 1, "{options}: {text}");
     }
 }

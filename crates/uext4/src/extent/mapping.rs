@@ -10,6 +10,7 @@
 use super::{Spot, block_map, tree};
 use crate::error::Result;
 use crate::inode::{Inode, WrittenLeaf};
+use uext4_ondisk::block_map::{DIRECT, direct};
 use uext4_ondisk::extent::Extent;
 use uext4_ondisk::{BlockNo, CorruptKind, FileBlock, Place};
 
@@ -121,6 +122,28 @@ pub fn find(inode: &Inode, at: FileBlock) -> Result<Spot> {
     match form(inode) {
         Form::Tree => tree::find(inode, at),
         Form::BlockMap => block_map::find(inode, at),
+    }
+}
+
+/// The blocks of all nodes of a tree or map, ascending, without what is in the inode.
+///
+/// # Errors
+/// A corrupt tree; a device failure.
+pub(crate) fn all_nodes(inode: &Inode) -> Result<Vec<BlockNo>> {
+    match form(inode) {
+        Form::Tree => tree::node_blocks(inode),
+        Form::BlockMap => block_map::indirect_blocks(inode),
+    }
+}
+
+/// The indirect blocks that the inode itself leads to, or 0.
+pub(crate) fn top_indirect(inode: &Inode) -> [BlockNo; 3] {
+    match form(inode) {
+        Form::Tree => [BlockNo(0); 3],
+        Form::BlockMap => {
+            let root = inode.tree().read();
+            [0, 1, 2].map(|level| direct(&root.bytes, DIRECT + level))
+        }
     }
 }
 

@@ -33,7 +33,7 @@ pub use edit::{Edit, NodeAllocations, NodeSource, Removed, edit_credits};
 pub use growth::{Growth, allocate_growth, grow, grow_credits};
 pub use lengthen::Spot;
 pub use mapping::{Mapping, State, block_of, find, first_mapped, list, lookup, lookup_extent};
-pub(crate) use mapping::{has_empty_node, written_leaf};
+pub(crate) use mapping::{all_nodes, has_empty_node, top_indirect, written_leaf};
 pub use shift::{Distance, Shift, ShiftPins};
 pub use tree::{leaves_from, node_blocks};
 

@@ -5,15 +5,16 @@
 //! it off the orphans.
 
 use super::FileContext;
-use super::removal::Removal;
+use super::removal::{Removal, corrupt};
 use super::truncate::Truncation;
 use crate::error::{Error, Result};
+use crate::extent;
 use crate::injected_faults::Fault;
 use crate::inode::{Inode, InodeRef};
 use crate::sync::state::{AtomicU64, AtomicUsize, Ordering};
 use crate::xattr::{self, Release};
 use std::sync::Arc;
-use uext4_ondisk::{CorruptKind, FileBlock, FileKind, Place};
+use uext4_ondisk::{BlockNo, CorruptKind, FileBlock, FileKind, Place};
 
 /// Numbers of inodes that have no link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -149,12 +150,41 @@ impl Deletion {
         Ok(())
     }
 
+    /// Checks that no block of data is a node or the attribute block of the file as well. A handle
+    /// that freed it as data would leave the others to a block that is free, or is in another file
+    /// by the time of the next one.
+    fn check_own_blocks(&self, inode: &Inode) -> Result<()> {
+        let mut own = extent::all_nodes(inode)?;
+        let attributes = inode.attributes().file_acl;
+        if attributes != 0 {
+            own.push(BlockNo(attributes));
+            own.sort_unstable();
+        }
+        if own.windows(2).any(|pair| pair[0] == pair[1]) {
+            return Err(corrupt(inode, "has its attribute block as a node"));
+        }
+        if own.is_empty() {
+            return Ok(());
+        }
+        let mut is_shared = false;
+        extent::list(inode, FileBlock(0), &mut |run| {
+            let at = own.partition_point(|block| *block < run.start);
+            is_shared = own.get(at).is_some_and(|block| *block < run.start.plus(run.len.into()));
+            !is_shared
+        })?;
+        match is_shared {
+            true => Err(corrupt(inode, "maps a block that is its attribute block or a node of it")),
+            false => Ok(()),
+        }
+    }
+
     fn delete_orphan(&self, inode: &Arc<Inode>) -> Result<Vec<Error>> {
         self.check_map(inode)?;
         let _writeback = inode.writeback();
         let drained = inode.drain_direct_io(FileBlock(0), FileBlock::END)?;
         let mut removal = Removal::nothing();
         if inode.has_blocks() {
+            self.check_own_blocks(inode)?;
             self.truncation.discard_pages(inode, FileBlock(0), FileBlock::END);
             removal =
                 self.truncation.plan_removal(inode, &drained, FileBlock(0), FileBlock::END)?;

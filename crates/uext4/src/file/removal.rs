@@ -10,6 +10,7 @@ use crate::cache::Buffer;
 use crate::error::{Error, Result};
 use crate::extent::{
     Edit, Mapping, NodeAllocations, State, edit_credits, first_mapped, has_empty_node, lookup,
+    top_indirect,
 };
 use crate::inode::{ExclusiveGuard, Inode};
 use crate::journal::Handle;
@@ -112,9 +113,22 @@ impl Truncation {
             true => removal.clusters.clone(),
             false => removal.runs.iter().filter_map(place_of).collect(),
         };
+        // The attribute block is freed in the same handle as the last data, and goes on in use
+        // otherwise. So do indirect blocks beside the way to the runs; those below the top ones are
+        // compared when all of a file goes (`super::delete`).
+        let attributes = BlockNo(inode.attributes().file_acl);
+        let top = top_indirect(inode);
+        let is_shared = attributes != BlockNo(0)
+            && (top.contains(&attributes) || removal.nodes.blocks().any(|node| node == attributes));
+        if is_shared {
+            return Err(corrupt(inode, "has its attribute block as a node"));
+        }
         for (start, len) in freed.into_iter().filter(|&(_, len)| len > 0) {
-            let end = start.plus(len.into());
-            if removal.nodes.blocks().any(|node| (start..end).contains(&node)) {
+            let run = start..start.plus(len.into());
+            if run.contains(&attributes) {
+                return Err(corrupt(inode, "maps its attribute block"));
+            }
+            if removal.nodes.blocks().chain(top).any(|node| run.contains(&node)) {
                 return Err(corrupt(inode, "maps a block that is a node of it"));
             }
             removal.pins.extend(self.context.space.pin_run(start, len)?);
@@ -288,7 +302,7 @@ impl Truncation {
 }
 
 /// A map that no removal can follow: freeing a block twice would fail in the middle of a handle.
-fn corrupt(inode: &Inode, why: &'static str) -> Error {
+pub(super) fn corrupt(inode: &Inode, why: &'static str) -> Error {
     let kind = CorruptKind::Rule { what: "block mapping", why };
     kind.at(Place::Inode(inode.ino())).into()
 }

@@ -250,7 +250,7 @@ fn blocks_do_not_count_twice_while_they_are_mapped() {
         return;
     }
     let shapes = ["-b 4096 -O quota", "-b 4096 -C 16384 -O quota,bigalloc"];
-    for (shape, way) in shapes.into_iter().flat_map(|shape| (0..3).map(move |way| (shape, way))) {
+    for (shape, way) in shapes.into_iter().flat_map(|shape| (0..4).map(move |way| (shape, way))) {
         let device = Arc::new(mke2fs(64, shape));
         let data_mode = if way == 1 { DataMode::Journal } else { DataMode::Ordered };
         let quota_limits = [true, true, false];
@@ -258,14 +258,14 @@ fn blocks_do_not_count_twice_while_they_are_mapped() {
         let volume = Volume::open(device.clone(), options).unwrap();
         let all = (1 << 20) + 4 * 16384;
         volume.set_quota_limits(QuotaKind::User, &limits(1000, 0, all, 0)).unwrap();
-        map_beside_others(&volume, way == 2);
+        map_beside_others(&volume, way);
         volume.close().unwrap();
         assert_clean(&device);
     }
 }
 
 /// Writes a file of 1 MiB again and again, and beside it four of 16 KiB.
-fn map_beside_others(volume: &Volume, direct: bool) {
+fn map_beside_others(volume: &Volume, way: u32) {
     let root = volume.root().unwrap();
     let file = volume.create(&root, b"large", &owned(1000, 1000)).unwrap();
     let others: Vec<_> = (0..4)
@@ -281,9 +281,10 @@ fn map_beside_others(volume: &Volume, direct: bool) {
             let open = volume.open_file(file).unwrap();
             let written = (0..100).try_for_each(|round| {
                 let bytes = vec![round; 1 << 20];
-                as_user(|| match direct {
-                    true => open.write_direct_at(0, &bytes),
-                    false => open.write_at(0, &bytes),
+                as_user(|| match way {
+                    2 => open.write_direct_at(0, &bytes).map(drop),
+                    3 => open.allocate(AllocateMode::Allocate { keep_size: false }, 0, 1 << 20),
+                    _ => open.write_at(0, &bytes).map(drop),
                 })?;
                 open.sync(false)?;
                 empty(file);

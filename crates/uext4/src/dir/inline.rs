@@ -247,8 +247,9 @@ pub(super) fn leave(entries: &Entries<'_>) -> Result<()> {
     let dir = entries.dir;
     let (space, at) = (dir.space(), FileBlock(0));
     let image = entries.as_block()?;
-    let _hold = dir.hold_blocks(1)?;
+    let hold = dir.hold_blocks(1)?;
     let mut allocation = space.allocate(dir.goal(), 1)?;
+    let _lent = dir.lend(hold.into_iter().collect());
     let mut nodes = NodeAllocations::for_edits(dir, &[at], NodeSource::Free)?;
     let credits = 2 + space.credits().blocks + edit_credits(dir);
     space.journal().run(credits, |handle| {

@@ -121,8 +121,9 @@ impl InlineData {
         let spot = find(inode, at)?;
         let origin = inode.goal();
         let need = HoleNeed { want: 1, reserved: false, placed: None, origin };
-        let _hold = inode.hold_blocks(1)?;
+        let hold = inode.hold_blocks(1)?;
         let mut allocation = self.context.placement.allocate_hole(inode, &spot, &need)?;
+        let _lent = inode.lend(hold.into_iter().collect());
         let block = allocation.start();
         let page = self.context.new_page(at, 0, content);
         let patch = match self.context.is_journaled(inode) {

@@ -232,7 +232,7 @@ impl Claim {
             return Ok(());
         }
         let mut state = self.keeper.state.lock();
-        let result = self.keeper.write_next(&mut state, |own, _| own.mmp_seq.set(SEQ_CLEAN));
+        let result = self.keeper.write_clean(&mut state);
         self.keeper.lease.end();
         result
     }
@@ -393,21 +393,10 @@ impl Keeper {
         state: &mut State,
         change: impl FnOnce(&mut RawMmp, Duration),
     ) -> Result<()> {
-        let lost = |what: String| Error::new(ErrorKind::InUse, what);
-        if let Some(error) = &state.lost {
-            return Err(error.clone());
-        }
         let begin = since_boot();
-        let found = self.block.read()?;
-        if !is_own(&found, &state.own) {
-            return Err(lost(claimed_by(&found, "another host has taken it over")));
-        }
+        self.check_own(state)?;
         let mut own = state.own;
         change(&mut own, since_boot().saturating_sub(begin));
-        if self.lease.is_over() {
-            let why = "the MMP block could not be written in time, another host may have it";
-            return Err(lost(why.to_owned()));
-        }
         // Others may go by a shorter interval from the moment at which the device has it.
         let end = begin + self.pace.lease(&own);
         self.lease.shorten(end);
@@ -420,7 +409,33 @@ impl Keeper {
             return Err(error);
         }
         if !self.lease.extend(end) {
-            return Err(lost(WRITTEN_LATE.to_owned()));
+            return Err(Error::new(ErrorKind::InUse, WRITTEN_LATE));
+        }
+        Ok(())
+    }
+
+    /// Frees the block for others. They may begin while the call that tells them still runs, so
+    /// the lease ends before.
+    fn write_clean(&self, state: &mut State) -> Result<()> {
+        self.check_own(state)?;
+        self.lease.end();
+        state.own.mmp_seq.set(SEQ_CLEAN);
+        self.block.write(&mut state.own)
+    }
+
+    /// Checks that the block is as this host left it and the lease is not over.
+    fn check_own(&self, state: &State) -> Result<()> {
+        let lost = |what: String| Error::new(ErrorKind::InUse, what);
+        if let Some(error) = &state.lost {
+            return Err(error.clone());
+        }
+        let found = self.block.read()?;
+        if !is_own(&found, &state.own) {
+            return Err(lost(claimed_by(&found, "another host has taken it over")));
+        }
+        if self.lease.is_over() {
+            let why = "the MMP block could not be written in time, another host may have it";
+            return Err(lost(why.to_owned()));
         }
         Ok(())
     }

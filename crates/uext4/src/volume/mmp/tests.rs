@@ -46,3 +46,10 @@ fn a_lease_is_the_shorter_of_what_the_block_says_before_and_after() {
         assert_eq!(*written.unwrap_err().kind(), ErrorKind::InUse, "{old} to {new}");
     }
 }
+
+/// Others may begin as soon as the device has the block, which is before the write returns.
+#[test]
+fn a_release_ends_the_lease_before_others_are_told() {
+    let keeper = keeper(300);
+    keeper.write_clean(&mut keeper.state.lock()).unwrap();
+}

@@ -201,7 +201,11 @@ fn find_slowly<'b>(
 ) -> Result<Option<(DirEntry<'b>, Fit)>, CorruptKind> {
     let mut same = None;
     for entry in records.live() {
-        let entry = entry?;
+        let entry = match entry {
+            Ok(entry) => entry,
+            Err(_) if same.is_some() => break,
+            Err(kind) => return Err(kind),
+        };
         match fit(wanted, &entry) {
             Fit::Exact => return Ok(Some((entry, Fit::Exact))),
             Fit::Same if same.is_none() => same = Some((entry, Fit::Same)),

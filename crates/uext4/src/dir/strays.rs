@@ -10,7 +10,7 @@ use super::hash_path::HashPath;
 use super::view::{Shape, View};
 use super::wanted::{Fit, FitOf};
 use super::{leaf, names};
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use uext4_ondisk::dir_entry::DirEntry;
 use uext4_ondisk::{FileBlock, casefold};
 
@@ -31,9 +31,17 @@ pub(super) fn may_be_there(view: &View<'_>) -> Result<bool> {
     if let Some(known) = view.inode.has_stray_names() {
         return Ok(known);
     }
-    let found = are_there(view)?;
-    view.inode.note_stray_names(found);
-    Ok(found)
+    let found = are_there(view);
+    match &found {
+        Ok(found) => view.inode.note_stray_names(*found),
+        // The damage is reported once. One bad leaf must not keep every name from being missing,
+        // so from now on names are only where their hash says, as in other directories.
+        Err(error) if matches!(error.kind(), ErrorKind::Corrupt(_)) => {
+            view.inode.note_stray_names(false);
+        }
+        Err(_) => {}
+    }
+    found
 }
 
 fn are_there(view: &View<'_>) -> Result<bool> {

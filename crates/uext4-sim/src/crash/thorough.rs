@@ -60,10 +60,14 @@ fn judge_case(oracle: &Oracle, history: &History, case: &StateCase) -> Result<Ve
 
     // (b) Recovered by e2fsck.
     let path = put(&case.device, "theirs.img")?;
-    let truncated = oracle::expect_recovery_only(&path).unwrap_or_else(|error| {
-        add("recovery by e2fsck", vec![error]);
-        Vec::new()
-    });
+    let truncated = match oracle::expect_recovery_only(&path) {
+        Ok(Some(truncated)) => truncated,
+        Ok(None) => return Ok(faults),
+        Err(error) => {
+            add("recovery by e2fsck", vec![error]);
+            Vec::new()
+        }
+    };
     add("after e2fsck's recovery", oracle::expect_clean(&path).err().into_iter().collect());
     let recovered = external::open_files(&path, Access::ReadOnly)
         .map_err(|error| format!("cannot open what e2fsck left: {error}"))?;

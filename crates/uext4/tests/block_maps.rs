@@ -10,10 +10,11 @@
 mod common;
 
 use common::{arm, assert_clean, cut, e2fsck, have, mke2fs, mount, mount_with, new};
+use common::{map_of, number, set_number};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use uext4::{AllocateMode, ErrorKind, InodeRef, MountOptions, Volume};
-use uext4_device::{Device, FaultDevice, MemoryDevice, Operation, SharedDevice, Times};
+use uext4_device::{FaultDevice, MemoryDevice, Operation, SharedDevice, Times};
 use uext4_ondisk::{FileBlock, FileKind, GroupNo, InodeFlags, RoCompat};
 
 const BLOCK: u64 = 1024;
@@ -210,24 +211,6 @@ fn scattered_pages_on_a_full_file_system_find_their_blocks() {
         file.read_at(at * BLOCK, &mut bytes).unwrap();
         assert_eq!(bytes, vec![fill; BLOCK as usize], "block {at}");
     }
-}
-
-/// The place of an inode's `i_block` on the device.
-fn map_of(volume: &Volume, inode: &InodeRef) -> u64 {
-    let layout = volume.layout();
-    let (group, index) = layout.group_of_ino(inode.ino()).unwrap();
-    let table = volume.group_desc(group).inode_table().get() * BLOCK;
-    table + u64::from(index) * u64::from(layout.inode_size) + 40
-}
-
-fn number(device: &MemoryDevice, at: u64) -> u32 {
-    let mut bytes = [0; 4];
-    device.read_at(at, &mut bytes).unwrap();
-    u32::from_le_bytes(bytes)
-}
-
-fn set_number(device: &MemoryDevice, at: u64, number: u32) {
-    device.write_at(at, &number.to_le_bytes()).unwrap();
 }
 
 /// Damages the map of a file of 700 blocks. Slots 12 and 13 of the map lead to indirect blocks.

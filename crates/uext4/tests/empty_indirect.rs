@@ -7,6 +7,7 @@
 mod common;
 
 use common::{assert_clean, cut, debugfs, e2fsck, have, mke2fs, mount, new};
+use common::{map_of, number, set_number};
 use std::sync::Arc;
 use uext4::{AllocateMode, ErrorKind, InodeRef, Volume, XattrMode};
 use uext4_device::{Device, MemoryDevice};
@@ -21,24 +22,6 @@ const DOUBLE: u64 = 12 + 256;
 fn create(volume: &Volume, name: &str) -> InodeRef {
     let root = volume.root().unwrap();
     volume.create(&root, name.as_bytes(), &new(FileKind::Regular, 0o644)).unwrap()
-}
-
-/// The place of an inode's `i_block` on the device.
-fn map_of(volume: &Volume, inode: &InodeRef) -> u64 {
-    let layout = volume.layout();
-    let (group, index) = layout.group_of_ino(inode.ino()).unwrap();
-    let table = volume.group_desc(group).inode_table().get() * BLOCK;
-    table + u64::from(index) * u64::from(layout.inode_size) + 40
-}
-
-fn number(device: &MemoryDevice, at: u64) -> u32 {
-    let mut bytes = [0; 4];
-    device.read_at(at, &mut bytes).unwrap();
-    u32::from_le_bytes(bytes)
-}
-
-fn set_number(device: &MemoryDevice, at: u64, number: u32) {
-    device.write_at(at, &number.to_le_bytes()).unwrap();
 }
 
 fn entry_of(block: u32, index: u64) -> u64 {

@@ -156,8 +156,11 @@ pub fn leaves_from(inode: &Inode, from: FileBlock) -> Result<Vec<FileBlock>> {
 /// A corrupt tree; a device failure.
 pub fn node_blocks(inode: &Inode) -> Result<Vec<BlockNo>> {
     let mut nodes = Vec::new();
-    for leaf in leaves_from(inode, FileBlock(0))? {
-        nodes.extend(path_to(inode, leaf)?.nodes());
+    let mut next = Some(FileBlock(0));
+    while let Some(at) = next {
+        let path = path_to(inode, at)?;
+        next = path.next_leaf.filter(|&leaf| leaf > at);
+        nodes.extend(path.nodes());
     }
     nodes.sort_unstable();
     nodes.dedup();

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uext4::{InodeRef, MountOptions, NewInode, Owner, SetAttr, Volume};
 use uext4_device::{
-    Fault, FaultDevice, FaultPlan, Gate, HookedDevice, HookedRequest, MemoryDevice, Operation,
-    SharedDevice, Times,
+    Device, Fault, FaultDevice, FaultPlan, Gate, HookedDevice, HookedRequest, MemoryDevice,
+    Operation, SharedDevice, Times,
 };
 use uext4_ondisk::FileKind;
 
@@ -158,4 +158,24 @@ pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
 /// So many seconds after the epoch.
 pub fn at(secs: i64) -> uext4::Timestamp {
     uext4::Timestamp { secs, nanos: 0 }
+}
+
+/// The place of an inode's `i_block` on the device.
+pub fn map_of(volume: &Volume, inode: &InodeRef) -> u64 {
+    let layout = volume.layout();
+    let (group, index) = layout.group_of_ino(inode.ino()).unwrap();
+    let table = layout.byte_of(volume.group_desc(group).inode_table());
+    table + u64::from(index) * u64::from(layout.inode_size) + 40
+}
+
+/// The block number at a byte of the device.
+pub fn number(device: &MemoryDevice, at: u64) -> u32 {
+    let mut bytes = [0; 4];
+    device.read_at(at, &mut bytes).unwrap();
+    u32::from_le_bytes(bytes)
+}
+
+/// Changes the block number at a byte of the device.
+pub fn set_number(device: &MemoryDevice, at: u64, number: u32) {
+    device.write_at(at, &number.to_le_bytes()).unwrap();
 }

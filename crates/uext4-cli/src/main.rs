@@ -41,6 +41,7 @@ mod runs;
 mod signature;
 mod spec;
 mod text;
+mod usage;
 mod users;
 mod verb;
 
@@ -111,7 +112,9 @@ fn main() -> ExitCode {
     if mount::is_helper_call(words.get(1..).unwrap_or_default()) {
         words.insert(1, "mount".into());
     }
-    let command = Command::try_parse_from(words).unwrap_or_else(|error| usage(&error));
+    let verb = words.get(1).cloned();
+    let command =
+        Command::try_parse_from(words).unwrap_or_else(|error| usage::exit(&error, verb.as_deref()));
     if let Err(failure) = keys::give(&command.key) {
         return failure.report();
     }
@@ -147,17 +150,6 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }
-}
-
-/// Ends the command with what clap has to say: status 2, or 16 from `fsck`, as of fsck(8).
-fn usage(error: &clap::Error) -> ! {
-    let is_fsck = std::env::args_os().nth(1).is_some_and(|verb| verb == "fsck");
-    if !error.use_stderr() || !is_fsck {
-        error.exit();
-    }
-    // Nobody is left to tell when standard error is closed.
-    let _ = error.print();
-    std::process::exit(fsck::USAGE.into());
 }
 
 #[cfg(test)]

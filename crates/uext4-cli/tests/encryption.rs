@@ -154,6 +154,9 @@ fn without_the_key_names_can_be_removed_and_nothing_read() {
     let longest = hidden.iter().max_by_key(|name| name.len()).unwrap();
     let inside = |name: &str| at(&image, &format!("{tree}/{name}"));
     run_fails([OsString::from("cat"), inside(longest)], "the key was not given");
+    let out = scratch.path("out");
+    run_fails([OsString::from("cp"), inside(longest), out.clone().into()], "the key was not given");
+    assert!(!out.exists(), "a file was made of one that cannot be read");
     run_fails([OsString::from("mkdir"), inside("new")], "the key was not given");
     run_fails([OsString::from("cat"), inside("no such name")], "not found");
     let wrong = scratch.path("wrong");

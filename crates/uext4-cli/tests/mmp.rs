@@ -112,6 +112,8 @@ fn the_claim_of_a_dead_check_is_cleared() {
     let mkdir = || words(&["mkdir"], at(&image, "/new"));
     run_fails(mkdir(), "uext4 tune --clear-mmp");
     common::run_ok(words(&["ls"], at(&image, "/")));
+    let inside = words(&["tune", "--clear-mmp"], at(&image, "/new"));
+    run_fails(inside, "is of an image, not of a file in it");
     let cleared = common::run_ok(words(&["tune", "--clear-mmp"], image.clone().into()));
     assert!(String::from_utf8_lossy(&cleared).contains("last seen"), "{cleared:?}");
     common::run_ok(mkdir());

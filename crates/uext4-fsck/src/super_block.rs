@@ -199,7 +199,7 @@ fn refuse(sb: &RawSuperblock, has_journal_device: bool) -> Result<(), CheckError
     names.extend(features.incompat.difference(INCOMPAT).names());
     names.extend(features.ro_compat.difference(RO_COMPAT).names());
     if has_external_journal(sb) && !has_journal_device {
-        names.push("external journal".to_owned());
+        names.push("external journal (which -j names)".to_owned());
     }
     if names.is_empty() { Ok(()) } else { Err(CheckError::Refused { names: names.join(" ") }) }
 }

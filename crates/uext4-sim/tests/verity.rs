@@ -132,9 +132,10 @@ fn a_bit_that_changed_is_found() {
     }
 }
 
-/// The kernel has no blocks of a tree that are larger than a block of the file system.
+/// The kernel has no blocks of a tree that are larger than a block of the file system, and takes no
+/// descriptor whose signature would go past its end.
 #[test]
-fn a_tree_of_larger_blocks_is_refused() {
+fn a_descriptor_that_the_kernel_refuses_is_refused() {
     let device = Arc::new(made(1024));
     let volume = open(device.clone());
     let inode = file(&volume);
@@ -152,6 +153,13 @@ fn a_tree_of_larger_blocks_is_refused() {
         .unwrap();
     drop(inode);
     volume.close().unwrap();
+    // A signature that is longer than what is behind the descriptor.
+    device.write_at(last * 1024 + 4, &[1]).unwrap();
+    let volume = open(device.clone());
+    let error = volume.verity_digest(&file(&volume)).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Corrupt(_)), "{error}");
+    volume.close().unwrap();
+    device.write_at(last * 1024 + 4, &[0]).unwrap();
     // The binary logarithm in the descriptor.
     device.write_at(last * 1024 + 2, &[12]).unwrap();
     let volume = open(device);

@@ -91,6 +91,11 @@ impl Source for ImageSource<'_> {
         names.into_iter().map(get).collect()
     }
 
+    /// An encrypted file has a key, a verified one its tree.
+    fn check_readable(&self, node: &ImageSourceNode) -> Try<()> {
+        self.read(node, 0, &mut [0]).map(drop)
+    }
+
     fn next_data(&self, node: &ImageSourceNode, from: u64) -> Try<Option<Range<u64>>> {
         let size = self.volume.attr(&node.inode).size;
         if node.inode.kind() != FileKind::Regular || from >= size {

@@ -75,6 +75,11 @@ pub(crate) trait Source {
     fn link_target(&self, node: &Self::Node) -> Try<Vec<u8>>;
     /// Extended attributes.
     fn xattrs(&self, node: &Self::Node) -> Try<Vec<Xattr>>;
+    /// Whether a file can be read at all, before anything is made of it.
+    fn check_readable(&self, node: &Self::Node) -> Try<()> {
+        let _ = node;
+        Ok(())
+    }
     /// The next bytes at or after `from` that are no hole.
     fn next_data(&self, node: &Self::Node, from: u64) -> Try<Option<Range<u64>>>;
     /// Reads at an offset; 0 is the end.

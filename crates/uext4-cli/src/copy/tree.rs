@@ -174,6 +174,9 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         if there.is_some() && self.settings.no_clobber {
             return Ok(None);
         }
+        if meta.kind == FileKind::Regular {
+            self.source.check_readable(&node)?;
+        }
         self.tell(words.path);
         self.progress.add_file();
         if is_meant && let Some(made) = words.target(self.target.in_place(dir, name, meta.kind))? {

@@ -71,7 +71,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 fn clear_mmp(args: &Args) -> Result<()> {
-    let image = Image::parse(&args.place);
+    let image = match Location::parse(&args.place) {
+        Location::Image(path) => {
+            let why = Why::new("--clear-mmp is of an image, not of a file in it");
+            return Err(why.at("tune", path));
+        }
+        Location::Host(_) => Image::parse(&args.place),
+    };
     let device = image::device("tune", &image, Access::Write)?;
     let had = uext4::clear_mmp(&device).at("tune", &image)?;
     if args.quiet {

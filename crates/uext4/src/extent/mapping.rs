@@ -73,7 +73,10 @@ impl Mapping {
 /// # Errors
 /// A corrupt tree; a device failure.
 pub fn lookup(inode: &Inode, at: FileBlock) -> Result<Mapping> {
-    Ok(lookup_extent(inode, at)?.0)
+    match form(inode) {
+        Form::Tree => tree::lookup(inode, at),
+        Form::BlockMap => block_map::lookup(inode, at),
+    }
 }
 
 /// The first block of `from .. end` that is mapped, and where it is.
@@ -102,16 +105,15 @@ pub fn first_mapped(
 /// # Errors
 /// The errors of [`lookup`].
 pub fn lookup_extent(inode: &Inode, at: FileBlock) -> Result<(Mapping, Option<Extent>)> {
-    let spot = match form(inode) {
-        Form::Tree => tree::find(inode, at)?,
+    match form(inode) {
+        Form::Tree => tree::lookup_extent(inode, at),
         Form::BlockMap => {
             let mapping = block_map::lookup(inode, at)?;
             let State::Written(start) = mapping.state else { return Ok((mapping, None)) };
             let run = Extent { first: at, len: mapping.len, start, unwritten: false };
-            return Ok((mapping, Some(run)));
+            Ok((mapping, Some(run)))
         }
-    };
-    Ok((spot.mapping, spot.before().filter(|extent| extent.contains(at))))
+    }
 }
 
 /// The mapping of block `at`, and its place in the tree or map.

@@ -4,13 +4,41 @@ use super::lengthen::Spot;
 use super::mapping::{Mapping, State};
 use super::tree_path::{TreePath, parse_child, parse_node, read_child};
 use crate::alloc::Space;
+use crate::cache::Buffer;
 use crate::error::Result;
 use crate::inode::{Inode, WrittenLeaf};
+use std::sync::Arc;
 use uext4_ondisk::extent::{Extent, ExtentEntries, ExtentIndex, ExtentNode};
 use uext4_ondisk::{BlockNo, FileBlock};
 
 /// The mapping of block `at`, and its place in the tree.
 pub(super) fn find(inode: &Inode, at: FileBlock) -> Result<Spot> {
+    descend(inode, at, Spot::in_tree)
+}
+
+/// The mapping of block `at`.
+pub(super) fn lookup(inode: &Inode, at: FileBlock) -> Result<Mapping> {
+    descend(inode, at, |mapping, _, _| mapping)
+}
+
+/// The mapping of block `at`, and the whole extent that contains the block, if there is one.
+pub(super) fn lookup_extent(inode: &Inode, at: FileBlock) -> Result<(Mapping, Option<Extent>)> {
+    descend(inode, at, |mapping, before, _| {
+        (mapping, before.map(|(_, extent)| extent).filter(|extent| extent.contains(at)))
+    })
+}
+
+/// The last extent that does not begin after a block, and its position in the leaf.
+type Before = Option<(usize, Extent)>;
+
+/// Goes down to the leaf that block `at` belongs to (`None`: it is in the inode), and makes the
+/// result of what is found there. Inlined, so that a look-up copies nothing that it does not want.
+#[inline]
+fn descend<R>(
+    inode: &Inode,
+    at: FileBlock,
+    result: impl FnOnce(Mapping, Before, Option<Arc<Buffer>>) -> R,
+) -> Result<R> {
     let root = inode.tree().read();
     let mut bound = FileBlock::END;
     let node = parse_node(inode, None, &root.bytes, None)?;
@@ -21,7 +49,7 @@ pub(super) fn find(inode: &Inode, at: FileBlock) -> Result<Spot> {
         let child = match step {
             Step::Mapping(mapping, before) => {
                 check(inode.space(), &mapping)?;
-                return Ok(Spot::in_tree(mapping, before, leaf));
+                return Ok(result(mapping, before, leaf));
             }
             Step::Down(child) => child,
         };
@@ -38,7 +66,7 @@ pub(super) fn find(inode: &Inode, at: FileBlock) -> Result<Spot> {
 
 enum Step {
     Down(ExtentIndex),
-    Mapping(Mapping, Option<(usize, Extent)>),
+    Mapping(Mapping, Before),
 }
 
 /// Descends one level towards `at`, or returns the mapping. `bound` is the start of the next

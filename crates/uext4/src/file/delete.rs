@@ -14,7 +14,7 @@ use crate::inode::{Inode, InodeRef};
 use crate::sync::state::{AtomicU64, AtomicUsize, Ordering};
 use crate::xattr::{self, Release};
 use std::sync::Arc;
-use uext4_ondisk::{BlockNo, CorruptKind, FileBlock, FileKind, Place};
+use uext4_ondisk::{BlockNo, CorruptKind, FileBlock, FileKind, Incompat, Place};
 
 /// Numbers of inodes that have no link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,8 +53,10 @@ impl Deletion {
         if Fault::HastyDelete.is_injected() {
             self.empty_while_held()?;
         }
+        // A file that is deleted may leave values of attributes that nobody refers to.
+        let incompat = self.context.space.layout().features.incompat;
+        let leaves_values = incompat.contains(Incompat::EA_INODE);
         loop {
-            // A file that is deleted may leave values of attributes that nobody refers to.
             let unlinked = self.context.table.take_unlinked();
             if unlinked.is_empty() {
                 return result;
@@ -67,6 +69,9 @@ impl Deletion {
                 if result.is_ok() {
                     result = deleted;
                 }
+            }
+            if !leaves_values {
+                return result;
             }
         }
     }

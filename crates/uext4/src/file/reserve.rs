@@ -97,10 +97,10 @@ impl FilePages {
         let blocks = to.units.saturating_sub(self.allocated).saturating_add(nodes);
         if to.units > self.reserved {
             let more = self.room_of(to.units - self.reserved);
-            self.quota.as_mut().map_or(Ok(()), |hold| hold.grow(more))?;
+            self.quota.as_mut().map_or(Ok(()), |quota| quota.hold.grow(more))?;
             if let Err(error) = self.reservation.try_resize(blocks) {
-                if let Some(hold) = &mut self.quota {
-                    hold.shrink(more);
+                if let Some(quota) = &mut self.quota {
+                    quota.hold.shrink(more);
                 }
                 return Err(error);
             }
@@ -114,8 +114,8 @@ impl FilePages {
             let charged = self.charged.min(fewer);
             self.charged -= charged;
             let less = self.room_of(fewer - charged);
-            if let Some(hold) = &mut self.quota {
-                hold.shrink(less);
+            if let Some(quota) = &mut self.quota {
+                quota.hold.shrink(less);
             }
         }
         if pages == 0 {

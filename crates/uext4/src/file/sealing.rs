@@ -47,11 +47,11 @@ impl Sealing {
     /// Gives a file a Merkle tree.
     ///
     /// # Errors
-    /// `Exists` if it has one; `Unsupported` without the feature `verity`, and for files without an
-    /// extent tree or with journaled data; `InvalidArgument` for parameters that no tree has;
-    /// `FileTooBig` if the tree has too many levels or goes past the largest file; `NoSpace`,
-    /// `ReadOnly`; a device failure. The file has its content and size then, but blocks that were
-    /// allocated behind its end may be gone.
+    /// `Exists` if it has one; `Unsupported` without the feature `verity`, and for files that are
+    /// encrypted, without an extent tree or with journaled data; `InvalidArgument` for parameters
+    /// that no tree has; `FileTooBig` if the tree has too many levels or goes past the largest file;
+    /// `NoSpace`, `ReadOnly`; a device failure. The file has its content and size then, but blocks
+    /// that were allocated behind its end may be gone.
     pub(crate) fn seal(&self, inode: &InodeRef, parameters: Parameters) -> Result<()> {
         self.check(inode)?;
         self.syncs.sync(inode, false)?;
@@ -95,8 +95,11 @@ impl Sealing {
         if inode.is_verity() {
             return Err(Error::new(ErrorKind::Exists, "the file has a Merkle tree"));
         }
-        let others = InodeFlags::ENCRYPT | InodeFlags::INLINE_DATA;
-        if !inode.has_extent_tree() || inode.attributes().flags.intersects(others) {
+        if inode.is_encrypted() {
+            return unsupported("a Merkle tree of an encrypted file");
+        }
+        let is_inline = inode.attributes().flags.contains(InodeFlags::INLINE_DATA);
+        if !inode.has_extent_tree() || is_inline {
             return unsupported("a Merkle tree of a file without an extent tree of its own");
         }
         // A checkpoint of older images could overwrite the tree.

@@ -83,8 +83,12 @@ impl PageReader {
             .ok_or_else(|| damaged(inode, "descriptor has no place"))?;
         let mut bytes = [0; 256];
         self.read_raw(inode, at, &mut bytes)?;
-        RawVerityDescriptor::from_prefix(&bytes)
-            .ok_or_else(|| damaged(inode, "descriptor is too short"))
+        let descriptor = RawVerityDescriptor::from_prefix(&bytes)
+            .ok_or_else(|| damaged(inode, "descriptor is too short"))?;
+        if descriptor.sig_size.get() > len - size {
+            return Err(damaged(inode, "signature is longer than what follows the descriptor"));
+        }
+        Ok(descriptor)
     }
 
     /// Reads bytes of the file's blocks, past the end of the file too. Holes read as zeroes.

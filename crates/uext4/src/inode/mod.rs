@@ -81,6 +81,15 @@ pub struct ExtentRoot {
     pub bytes: [u8; 60],
 }
 
+/// Room below the limits of an inode's owners.
+#[derive(Debug)]
+pub struct FileQuota {
+    /// For the reserved data blocks.
+    pub hold: QuotaHold,
+    /// For blocks of a mapping that is being inserted and was not reserved.
+    lent: Vec<QuotaHold>,
+}
+
 /// Cached data of a file and the reservation of blocks for it.
 #[derive(Debug)]
 pub struct FilePages {
@@ -88,8 +97,8 @@ pub struct FilePages {
     pub map: PageMap,
     /// Blocks reserved for dirty pages, and for the extent tree that will map them.
     pub reservation: Reservation,
-    /// Room for the reserved data blocks below the limits of the owners, if the inode counts.
-    pub quota: Option<QuotaHold>,
+    /// What is held below the limits of the owners, if the inode counts.
+    pub quota: Option<Box<FileQuota>>,
     /// Blocks that are reserved for data, or clusters.
     pub(crate) reserved: u32,
     /// Number of pages over holes.
@@ -103,8 +112,6 @@ pub struct FilePages {
     mapping: u32,
     /// How many of them a direct write has allocated. The reservation has no space for these.
     pub(crate) allocated: u32,
-    /// Room below limits for blocks of a mapping that is being inserted and was not reserved.
-    lent: Vec<QuotaHold>,
     /// Number of dirty pages over unwritten extents.
     pub converting: u32,
     /// The file has had a block map, whose nodes are counted in another way.
@@ -139,13 +146,13 @@ impl FilePages {
     /// Takes the room below limits that is held for up to `bytes` of the mapping which is being
     /// inserted: it becomes usage.
     fn take_room(&mut self, bytes: u64) -> u64 {
-        if !self.lent.is_empty() {
-            let take = |taken, hold: &mut QuotaHold| taken + hold.become_usage(bytes - taken);
-            return self.lent.iter_mut().fold(0, take);
-        }
         let unit = cluster_bytes(self.reservation.space().layout());
         let most = self.mapping.min(self.unmapped());
-        let Some(hold) = self.quota.as_mut().filter(|_| most > 0) else { return 0 };
+        let Some(FileQuota { hold, lent }) = self.quota.as_deref_mut() else { return 0 };
+        if !lent.is_empty() {
+            let take = |taken, hold: &mut QuotaHold| taken + hold.become_usage(bytes - taken);
+            return lent.iter_mut().fold(0, take);
+        }
         let units = u32::try_from(bytes / unit).unwrap_or(u32::MAX).min(most);
         self.mapping -= units;
         self.charged += units;
@@ -154,8 +161,8 @@ impl FilePages {
 
     /// The reserved blocks are for other owners from now on.
     fn move_quota(&mut self, owners: Owners) {
-        for hold in self.quota.iter_mut().chain(&mut self.lent) {
-            hold.move_to(owners);
+        if let Some(FileQuota { hold, lent }) = self.quota.as_deref_mut() {
+            [hold].into_iter().chain(lent).for_each(|hold| hold.move_to(owners));
         }
     }
 }
@@ -266,7 +273,7 @@ impl Inode {
         let pages = FilePages {
             map: PageMap::new(Arc::clone(&dirty)),
             reservation: Reservation::empty(&context.space),
-            quota,
+            quota: quota.map(|hold| Box::new(FileQuota { hold, lent: Vec::new() })),
             reserved: 0,
             hole_pages: 0,
             clusters: ReservedClusters::new(context.space.layout()),
@@ -274,7 +281,6 @@ impl Inode {
             by_block_map: !has_tree,
             charged: 0,
             allocated: 0,
-            lent: Vec::new(),
             mapping: 0,
             reserved_end: FileBlock(0),
             dirty_since_ms: 0,

@@ -11,9 +11,12 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use uext4_ondisk::{FileBlock, Layout};
 
-/// Pages over holes, by cluster.
+/// Pages over holes, by cluster; nothing where a cluster is one block.
 #[derive(Debug)]
-pub struct ReservedClusters {
+pub struct ReservedClusters(Option<Box<ByCluster>>);
+
+#[derive(Debug)]
+struct ByCluster {
     /// Blocks in a cluster.
     ratio: u32,
     of: BTreeMap<u32, Cluster>,
@@ -35,19 +38,21 @@ pub(crate) struct HolePage {
 
 impl ReservedClusters {
     pub(super) fn new(layout: &Layout) -> Self {
-        Self { ratio: layout.cluster_blocks.max(1), of: BTreeMap::new() }
+        Self::with(layout.cluster_blocks)
+    }
+
+    fn with(ratio: u32) -> Self {
+        Self((ratio > 1).then(|| Box::new(ByCluster { ratio, of: BTreeMap::new() })))
     }
 
     /// For how many clusters space has to be reserved before `count` pages, which ascend.
     pub(crate) fn more_for(&self, pages: impl Iterator<Item = HolePage>, count: u32) -> u32 {
-        if self.ratio == 1 {
-            return count;
-        }
+        let Some(by) = &self.0 else { return count };
         let mut more = 0;
         let mut last = None;
         for page in pages.filter(|page| !page.has_cluster) {
-            let cluster = page.at.get() / self.ratio;
-            more += u32::from(last != Some(cluster) && !self.of.contains_key(&cluster));
+            let cluster = page.at.get() / by.ratio;
+            more += u32::from(last != Some(cluster) && !by.of.contains_key(&cluster));
             last = Some(cluster);
         }
         more
@@ -55,22 +60,18 @@ impl ReservedClusters {
 
     /// Notes pages for which space has been reserved.
     pub(crate) fn add(&mut self, pages: impl Iterator<Item = HolePage>) {
-        if self.ratio == 1 {
-            return;
-        }
+        let Some(by) = &mut self.0 else { return };
         for page in pages {
             let new = Cluster { pages: 0, is_reserved: !page.has_cluster };
-            self.of.entry(page.at.get() / self.ratio).or_insert(new).pages += 1;
+            by.of.entry(page.at.get() / by.ratio).or_insert(new).pages += 1;
         }
     }
 
     /// Takes off a page, which is `written` or gone; returns how many blocks or clusters need no
     /// space any more: one or none.
     pub(crate) fn remove(&mut self, at: FileBlock, written: bool) -> u32 {
-        if self.ratio == 1 {
-            return 1;
-        }
-        let Entry::Occupied(mut entry) = self.of.entry(at.get() / self.ratio) else { return 0 };
+        let Some(by) = &mut self.0 else { return 1 };
+        let Entry::Occupied(mut entry) = by.of.entry(at.get() / by.ratio) else { return 0 };
         let cluster = entry.get_mut();
         cluster.pages -= 1;
         let is_last = cluster.pages == 0;
@@ -84,8 +85,9 @@ impl ReservedClusters {
 
     /// Whether there are pages in the clusters that blocks `first .. end` share with others.
     pub(crate) fn are_beside(&self, first: FileBlock, end: FileBlock) -> bool {
-        let is_shared = |at: FileBlock| !at.get().is_multiple_of(self.ratio);
-        let has_pages = |at: FileBlock| self.of.contains_key(&(at.get() / self.ratio));
+        let Some(by) = &self.0 else { return false };
+        let is_shared = |at: FileBlock| !at.get().is_multiple_of(by.ratio);
+        let has_pages = |at: FileBlock| by.of.contains_key(&(at.get() / by.ratio));
         [first, end].into_iter().any(|at| is_shared(at) && has_pages(at))
     }
 }
@@ -104,7 +106,11 @@ mod tests {
     }
 
     fn of_four() -> ReservedClusters {
-        ReservedClusters { ratio: 4, of: BTreeMap::new() }
+        ReservedClusters::with(4)
+    }
+
+    fn is_empty(clusters: &ReservedClusters) -> bool {
+        clusters.0.as_ref().is_none_or(|by| by.of.is_empty())
     }
 
     #[test]
@@ -115,7 +121,7 @@ mod tests {
         assert_eq!(clusters.more_for(pages(&[0, 11, 12], false), 3), 1);
         let removed = [3, 4, 1, 9].map(|at| clusters.remove(FileBlock(at), false));
         assert_eq!(removed, [0, 1, 1, 1]);
-        assert!(clusters.of.is_empty());
+        assert!(is_empty(&clusters));
     }
 
     #[test]
@@ -127,7 +133,7 @@ mod tests {
         clusters.add(pages(&[0, 5], true));
         let removed = [1, 0, 3, 5].map(|at| clusters.remove(FileBlock(at), at == 1));
         assert_eq!(removed, [0; 4]);
-        assert!(clusters.of.is_empty());
+        assert!(is_empty(&clusters));
     }
 
     #[test]
@@ -141,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_block_is_a_cluster_of_its_own() {
-        let mut clusters = ReservedClusters { ratio: 1, of: BTreeMap::new() };
+        let mut clusters = ReservedClusters::with(1);
         assert_eq!(clusters.more_for(pages(&[1, 2], false), 2), 2);
         clusters.add(pages(&[1, 2], false));
         assert_eq!(clusters.remove(FileBlock(1), true) + clusters.remove(FileBlock(2), false), 2);

@@ -23,7 +23,9 @@ pub(crate) struct LentHolds<'a>(&'a Inode);
 
 impl Drop for LentHolds<'_> {
     fn drop(&mut self) {
-        self.0.pages().lent.clear();
+        if let Some(quota) = &mut self.0.pages().quota {
+            quota.lent.clear();
+        }
     }
 }
 
@@ -115,7 +117,7 @@ impl Inode {
         if holds.is_empty() {
             return None;
         }
-        self.pages().lent = holds;
+        self.pages().quota.as_mut()?.lent = holds;
         Some(LentHolds(self))
     }
 

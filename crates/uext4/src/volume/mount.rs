@@ -251,7 +251,9 @@ fn recover_all(
 /// device of its own that is at hand.
 fn reason_to_read_only(raw: &RawSuperblock, has_log: bool) -> Result<Option<String>> {
     let elsewhere = external_journal(raw).filter(|_| !has_log);
-    let elsewhere = elsewhere.map(|uuid| format!("its journal {uuid} is on another device"));
+    let elsewhere = elsewhere.map(|uuid| {
+        format!("its journal {uuid} is on another device, which was not named (journal_path=)")
+    });
     match support(raw) {
         Support::ReadWrite => Ok(elsewhere),
         Support::ReadOnly(mut reasons) if elsewhere.is_some() => {

@@ -1,0 +1,69 @@
+//! Wrong usage: what clap has to say, in the one line of every failure of this command.
+
+use std::ffi::OsStr;
+
+use crate::failure::say;
+use crate::verb::fsck;
+
+/// Ends the command with what clap has to say: help with status 0, a wrong word with status 2, or
+/// 16 from `fsck`, as of fsck(8).
+pub(crate) fn exit(error: &clap::Error, verb: Option<&OsStr>) -> ! {
+    let is_help = error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+    if !error.use_stderr() || is_help {
+        error.exit();
+    }
+    say(&sentence(&error.render().to_string()));
+    let is_fsck = verb.is_some_and(|verb| verb == "fsck");
+    std::process::exit(if is_fsck { fsck::USAGE.into() } else { 2 });
+}
+
+/// The paragraphs of a message up to the usage, each in a line.
+fn sentence(message: &str) -> String {
+    let message = message.strip_prefix("error: ").unwrap_or(message);
+    let is_said = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more info");
+    let lines: Vec<&str> = message.lines().map(str::trim).take_while(is_said).collect();
+    let paragraphs = lines.split(|line| line.is_empty()).filter(|lines| !lines.is_empty());
+    let paragraphs: Vec<String> = paragraphs.map(paragraph).collect();
+    crate::failure::one_line(&paragraphs.join("; "))
+}
+
+/// A line and what it lists, or tips.
+fn paragraph(lines: &[&str]) -> String {
+    let tip = |line: &&str| line.strip_prefix("tip: ").unwrap_or(line).to_owned();
+    let mut lines = lines.iter().map(tip);
+    let first = lines.next().unwrap_or_default();
+    let rest: Vec<String> = lines.collect();
+    match first.ends_with(':') {
+        true => format!("{first} {}", rest.join(", ")),
+        false => [vec![first], rest].concat().join("; "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_of_clap_becomes_one_line() {
+        let cases = [
+            (
+                "error: unexpected argument '--formt' found\n\n  tip: a similar argument exists: \
+                 '--format'\n\nUsage: uext4 ls --format\n\nFor more information, try '--help'.\n",
+                "unexpected argument '--formt' found; a similar argument exists: '--format'",
+            ),
+            (
+                "error: the following required arguments were not provided:\n  <IMAGE>\n  <DIR>\n\
+                 \nUsage: uext4 mount <IMAGE> <DIR>\n",
+                "the following required arguments were not provided: <IMAGE>, <DIR>",
+            ),
+            (
+                "error: invalid value 'x' for '--rounds <ROUNDS>': invalid digit found in string\n\
+                 \nFor more information, try '--help'.\n",
+                "invalid value 'x' for '--rounds <ROUNDS>': invalid digit found in string",
+            ),
+        ];
+        for (message, want) in cases {
+            assert_eq!(sentence(message), want);
+        }
+    }
+}

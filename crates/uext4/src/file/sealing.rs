@@ -49,9 +49,9 @@ impl Sealing {
     /// # Errors
     /// `Exists` if it has one; `Unsupported` without the feature `verity`, and for files that are
     /// encrypted, without an extent tree or with journaled data; `InvalidArgument` for parameters
-    /// that no tree has; `FileTooBig` if the tree has too many levels or goes past the largest file;
-    /// `NoSpace`, `ReadOnly`; a device failure. The file has its content and size then, but blocks
-    /// that were allocated behind its end may be gone.
+    /// that no tree has; `FileTooBig` if the tree has too many levels or goes past the largest
+    /// file; `NoSpace`, `ReadOnly`; a device failure. The file has its content and size then, but
+    /// blocks that were allocated behind its end may be gone.
     pub(crate) fn seal(&self, inode: &InodeRef, parameters: Parameters) -> Result<()> {
         self.check(inode)?;
         self.syncs.sync(inode, false)?;

@@ -60,6 +60,7 @@ raw_struct! {
 
 /// Bytes of a record. A block of 64 KiB may be one record, whose length does not fit its field.
 #[must_use]
+#[inline]
 pub fn record_length(raw: &RawDirEntry, block_len: usize) -> usize {
     match raw.rec_len.get() {
         0 | u16::MAX if block_len > usize::from(u16::MAX) => block_len,
@@ -168,6 +169,7 @@ impl<'a> DirBlock<'a> {
         self.filter(|entry| entry.as_ref().map_or(true, DirEntry::is_live))
     }
 
+    #[inline]
     fn record(&self, at: usize) -> Result<DirEntry<'a>, CorruptKind> {
         let offset = len32(at);
         let bad = |why| CorruptKind::DirEntry { offset, why };

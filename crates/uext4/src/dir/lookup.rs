@@ -151,6 +151,7 @@ impl<'v> Search<'v> {
     }
 
     /// Searches one block. True: the very entry is found.
+    #[inline]
     fn ends_in(&mut self, at: FileBlock) -> Result<bool> {
         let Some((found, fit)) = find(self.view, at, self.wanted, self.fit)? else {
             return Ok(false);
@@ -163,6 +164,7 @@ impl<'v> Search<'v> {
 }
 
 /// The entry of one block that fits best.
+#[inline]
 pub(super) fn find(
     view: &View<'_>,
     at: FileBlock,

@@ -108,6 +108,7 @@ fn inside(extent: &Extent, at: FileBlock) -> Mapping {
     Mapping { first: at, len: extent.len - skip, state }
 }
 
+#[inline]
 fn check(space: &Space, mapping: &Mapping) -> Result<()> {
     match mapping.state {
         State::Hole => Ok(()),

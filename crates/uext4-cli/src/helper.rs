@@ -15,6 +15,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser};
 use rustix::thread::LinkNameSpaceType;
 
 use crate::failure::{At, Failure, Result, say};
+use crate::usage;
 use crate::verb::{mount, umount};
 
 /// Exit status of mount(8) for a wrong command line.
@@ -98,9 +99,13 @@ pub(crate) fn run(words: &[OsString]) -> Option<ExitCode> {
         }
         Ok(Err(_)) => ExitCode::from(FAILED),
         Err(error) => {
-            // Nobody is left to tell when standard error is closed.
+            if error.use_stderr() {
+                say(&usage::sentence(&error));
+                return Some(ExitCode::from(USAGE));
+            }
+            // Nobody is left to tell when standard output is closed.
             let _ = error.print();
-            if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS }
+            ExitCode::SUCCESS
         }
     })
 }

@@ -112,9 +112,8 @@ fn main() -> ExitCode {
     if mount::is_helper_call(words.get(1..).unwrap_or_default()) {
         words.insert(1, "mount".into());
     }
-    let verb = words.get(1).cloned();
     let command =
-        Command::try_parse_from(words).unwrap_or_else(|error| usage::exit(&error, verb.as_deref()));
+        Command::try_parse_from(&words).unwrap_or_else(|error| usage::exit(&error, &words));
     if let Err(failure) = keys::give(&command.key) {
         return failure.report();
     }

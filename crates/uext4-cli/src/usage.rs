@@ -1,24 +1,45 @@
 //! Wrong usage: what clap has to say, in the one line of every failure of this command.
 
-use std::ffi::OsStr;
+use std::ffi::OsString;
 
 use crate::failure::say;
 use crate::verb::fsck;
 
-/// Ends the command with what clap has to say: help with status 0, a wrong word with status 2, or
-/// 16 from `fsck`, as of fsck(8).
-pub(crate) fn exit(error: &clap::Error, verb: Option<&OsStr>) -> ! {
+/// Options of every verb that take a value, which may stand before the verb.
+const OF_EVERY_VERB: [&str; 2] = ["--key", "--journal-device"];
+
+/// Ends the command with what clap has to say of `words`: help that was asked for with status 0,
+/// help because no verb was named with status 2, and a wrong word with status 2, or 16 from `fsck`,
+/// as of fsck(8).
+pub(crate) fn exit(error: &clap::Error, words: &[OsString]) -> ! {
     let is_help = error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
     if !error.use_stderr() || is_help {
         error.exit();
     }
-    say(&sentence(&error.render().to_string()));
-    let is_fsck = verb.is_some_and(|verb| verb == "fsck");
-    std::process::exit(if is_fsck { fsck::USAGE.into() } else { 2 });
+    say(&sentence(error));
+    std::process::exit(if is_of_fsck(words) { fsck::USAGE.into() } else { 2 });
 }
 
-/// The paragraphs of a message up to the usage, each in a line.
-fn sentence(message: &str) -> String {
+/// Whether the verb is `fsck`.
+fn is_of_fsck(words: &[OsString]) -> bool {
+    let mut words = words.iter().skip(1);
+    while let Some(word) = words.next() {
+        if OF_EVERY_VERB.iter().any(|option| word == option) {
+            words.next();
+        } else if !word.as_encoded_bytes().starts_with(b"-") {
+            return word == "fsck";
+        }
+    }
+    false
+}
+
+/// What clap has to say, in one line.
+pub(crate) fn sentence(error: &clap::Error) -> String {
+    joined(&error.render().to_string())
+}
+
+/// The paragraphs of a message up to the usage, one after the other.
+fn joined(message: &str) -> String {
     let message = message.strip_prefix("error: ").unwrap_or(message);
     let is_said = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more info");
     let lines: Vec<&str> = message.lines().map(str::trim).take_while(is_said).collect();
@@ -63,7 +84,7 @@ mod tests {
             ),
         ];
         for (message, want) in cases {
-            assert_eq!(sentence(message), want);
+            assert_eq!(joined(message), want);
         }
     }
 }

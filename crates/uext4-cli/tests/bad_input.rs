@@ -373,6 +373,11 @@ fn wrong_usage_is_status_2() {
         let said = String::from_utf8(output.stderr).unwrap();
         assert!(said.starts_with("uext4: ") && said.lines().count() == 1, "{args:?}: {said}");
     }
+    let before: [&[&str]; 3] = [&[], &["--journal-device", "j"], &["--key=k"]];
+    for before in before {
+        let output = run(before.iter().chain(&["fsck", "--bogus", "image"]));
+        assert_eq!(output.status.code(), Some(16), "{before:?}: the status of fsck(8)");
+    }
 }
 
 #[test]

@@ -134,6 +134,9 @@ pub enum CheckError {
         /// Their names in e2fsprogs spelling, separated by blanks.
         names: String,
     },
+    /// Its journal is on another device, which is not at hand.
+    #[error("its journal is on another device: name it (-j)")]
+    JournalElsewhere,
     /// Reading the superblock failed.
     #[error("cannot read the superblock: {0}")]
     Device(#[source] io::Error),

@@ -198,10 +198,13 @@ fn refuse(sb: &RawSuperblock, has_journal_device: bool) -> Result<(), CheckError
     let mut names = features.compat.difference(COMPAT).names();
     names.extend(features.incompat.difference(INCOMPAT).names());
     names.extend(features.ro_compat.difference(RO_COMPAT).names());
-    if has_external_journal(sb) && !has_journal_device {
-        names.push("external journal (which -j names)".to_owned());
+    if !names.is_empty() {
+        return Err(CheckError::Refused { names: names.join(" ") });
     }
-    if names.is_empty() { Ok(()) } else { Err(CheckError::Refused { names: names.join(" ") }) }
+    match has_external_journal(sb) && !has_journal_device {
+        true => Err(CheckError::JournalElsewhere),
+        false => Ok(()),
+    }
 }
 
 /// Fields whose findings are only warnings.

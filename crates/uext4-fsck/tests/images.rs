@@ -25,7 +25,7 @@ fn verdict(image: &MemoryDevice, threads: usize) -> &'static str {
     match check(image, &options, &mut ()) {
         Ok(report) if report.is_clean() => "clean",
         Ok(_) | Err(CheckError::NoFileSystem) => "not clean",
-        Err(CheckError::Refused { .. }) => "refused",
+        Err(CheckError::Refused { .. } | CheckError::JournalElsewhere) => "refused",
         Err(CheckError::Device(error)) => panic!("memory fails: {error}"),
     }
 }

@@ -126,8 +126,7 @@ fn a_volume_is_written_closed_and_recovered() {
     let volume = Volume::open(pair.data.clone(), MountOptions::default()).unwrap();
     let reason = volume.read_only_reason().unwrap();
     assert!(
-        reason.starts_with("its journal ")
-            && reason.contains(" is on another device, which was not named")
+        reason.starts_with("its journal ") && reason.contains(" is on another device: name it")
     );
 }
 

@@ -249,15 +249,17 @@ fn blocks_do_not_count_twice_while_they_are_mapped() {
     if !have("mke2fs") {
         return;
     }
-    let shapes = ["-b 4096 -O quota", "-b 4096 -C 16384 -O quota,bigalloc"];
-    for (shape, way) in shapes.into_iter().flat_map(|shape| (0..4).map(move |way| (shape, way))) {
+    // With the bytes of what a node of an extent tree takes.
+    let shapes = [("-b 4096 -O quota", 4096), ("-b 4096 -C 16384 -O quota,bigalloc", 16384)];
+    let ways = |shape| (0..4).map(move |way| (shape, way));
+    for ((shape, node), way) in shapes.into_iter().flat_map(ways) {
         let device = Arc::new(mke2fs(64, shape));
         let data_mode = if way == 1 { DataMode::Journal } else { DataMode::Ordered };
         let quota_limits = [true, true, false];
         let options = MountOptions { quota_limits, data_mode, ..MountOptions::default() };
         let volume = Volume::open(device.clone(), options).unwrap();
-        // The files, and a node of an extent tree: the large file may come to lie in many pieces.
-        let all = (1 << 20) + 4 * 16384 + 16384;
+        // The large file may come to lie in many pieces, whose tree has a node.
+        let all = (1 << 20) + 4 * 16384 + node;
         volume.set_quota_limits(QuotaKind::User, &limits(1000, 0, all, 0)).unwrap();
         map_beside_others(&volume, way);
         volume.close().unwrap();

@@ -91,7 +91,7 @@ impl Source for ImageSource<'_> {
         names.into_iter().map(get).collect()
     }
 
-    /// An encrypted file has a key, a verified one its tree.
+    /// Finds that the key is missing, or that the Merkle tree is broken where the file begins.
     fn check_readable(&self, node: &ImageSourceNode) -> Try<()> {
         self.read(node, 0, &mut [0]).map(drop)
     }

@@ -49,8 +49,8 @@ impl LogLocation {
         if ino.get() == 0 {
             let uuid = external_journal(superblock).unwrap_or_default();
             let context = format!(
-                "the journal {uuid} is on another device and needs recovery: name that device \
-                 (journal_path=; -o ro,noload reads what is there)"
+                "the journal {uuid} is on another device and needs recovery: name it \
+                 (--journal-device, journal_path=; -o ro,noload reads what is there)"
             );
             return Err(Error::new(ErrorKind::Unsupported, context));
         }

@@ -252,7 +252,9 @@ fn recover_all(
 fn reason_to_read_only(raw: &RawSuperblock, has_log: bool) -> Result<Option<String>> {
     let elsewhere = external_journal(raw).filter(|_| !has_log);
     let elsewhere = elsewhere.map(|uuid| {
-        format!("its journal {uuid} is on another device, which was not named (journal_path=)")
+        format!(
+            "its journal {uuid} is on another device: name it (--journal-device, journal_path=)"
+        )
     });
     match support(raw) {
         Support::ReadWrite => Ok(elsewhere),

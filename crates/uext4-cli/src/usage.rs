@@ -2,11 +2,11 @@
 
 use std::ffi::OsString;
 
+use clap::{Arg, CommandFactory};
+
+use crate::Command;
 use crate::failure::say;
 use crate::verb::fsck;
-
-/// Options of every verb that take a value, which may stand before the verb.
-const OF_EVERY_VERB: [&str; 2] = ["--key", "--journal-device"];
 
 /// Ends the command with what clap has to say of `words`: help that was asked for with status 0,
 /// help because no verb was named with status 2, and a wrong word with status 2, or 16 from `fsck`,
@@ -20,11 +20,15 @@ pub(crate) fn exit(error: &clap::Error, words: &[OsString]) -> ! {
     std::process::exit(if is_of_fsck(words) { fsck::USAGE.into() } else { 2 });
 }
 
-/// Whether the verb is `fsck`.
+/// Whether the verb is `fsck`. Options of every verb, which take a value, may stand before it.
 fn is_of_fsck(words: &[OsString]) -> bool {
+    let command = Command::command();
+    let global = command.get_arguments().filter(|arg| arg.is_global_set());
+    let global: Vec<String> =
+        global.filter_map(Arg::get_long).map(|it| format!("--{it}")).collect();
     let mut words = words.iter().skip(1);
     while let Some(word) = words.next() {
-        if OF_EVERY_VERB.iter().any(|option| word == option) {
+        if global.iter().any(|option| word == option.as_str()) {
             words.next();
         } else if !word.as_encoded_bytes().starts_with(b"-") {
             return word == "fsck";

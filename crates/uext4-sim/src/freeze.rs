@@ -34,7 +34,7 @@ use rand::{Rng, SeedableRng};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 use uext4::config::Atime;
@@ -194,8 +194,10 @@ pub fn round(
         }
     };
     // The kernel leaves its own summary counts to be found wrong; only the tree is compared.
-    oracle::judge(&copies[1], "-fy").map_err(|error| error.to_string())?;
-    let others = if commits == Commits::Fast { &copies[..1] } else { &copies[..] };
+    let judged = oracle::judge(&copies[1], "-fy").map_err(|error| error.to_string())?;
+    let by_e2fsck = (&*copies[1], "e2fsck", truncated_orphans(&judged.text));
+    let others = [(&*copies[0], "uext4", Vec::new()), by_e2fsck];
+    let others = if commits == Commits::Fast { &others[..1] } else { &others[..] };
     let differences = against_kernel(binary, folder.path(), &copy, others, commits, copied)?;
     // What was synced is missing from the kernel's recovery as from ours: the live mount had not
     // made it durable (seen with data=journal, where fsync(2) waits for a commit alone).
@@ -268,27 +270,37 @@ fn recover(image: &Path, views: bool) -> Result<(RecoveryReport, Option<View>), 
     Ok((recovery, view))
 }
 
-/// Compares what the kernel recovers of `copy` with what uext4 and e2fsck made of theirs.
+/// The inodes of which e2fsck says that it has ended their truncation. It takes the block of
+/// attributes off such a file (1.47.0; the kernel does not), and finds the count of blocks wrong
+/// afterwards.
+fn truncated_orphans(said: &str) -> Vec<u64> {
+    let lines = said.lines().filter_map(|line| line.strip_prefix("Truncating orphaned inode "));
+    lines.filter_map(|rest| rest.split(' ').next()?.parse().ok()).collect()
+}
+
+/// Compares what the kernel recovers of `copy` with others' recoveries: the image, whose it is, and
+/// the inodes that may have lost attributes.
 fn against_kernel(
     binary: &Path,
     folder: &Path,
     copy: &Path,
-    others: &[PathBuf],
+    others: &[(&Path, &str, Vec<u64>)],
     commits: Commits,
     copied: SystemTime,
 ) -> Result<Vec<String>, String> {
     let (kernel_point, point) = (folder.join("kernel"), folder.join("ours"));
     let kernel = KernelMount::start(copy, &kernel_point, false)?;
     let recovered_after = Some(copied);
-    let scope = Scope {
-        whole_volume: true,
-        access_times: true,
-        recovered_after,
-        no_directory_links: commits == Commits::Fast,
-        ..Scope::default()
-    };
     let mut faults = Vec::new();
-    for (image, recovered_by) in others.iter().zip(["uext4", "e2fsck"]) {
+    for (image, recovered_by, stripped) in others {
+        let scope = Scope {
+            whole_volume: true,
+            access_times: true,
+            recovered_after,
+            no_directory_links: commits == Commits::Fast,
+            stripped,
+            ..Scope::default()
+        };
         let mount = FuseMount::start(binary, image, &point)?;
         let differences = compare::trees(&kernel_point, &point, scope)?;
         faults
@@ -297,4 +309,18 @@ fn against_kernel(
     }
     kernel.unmount()?;
     Ok(faults)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The inodes are those of e2fsck's lines, and of no others.
+    #[test]
+    fn truncated_orphans_are_read_from_what_e2fsck_says() {
+        let said = "a.img: recovering journal\n\
+            Truncating orphaned inode 92 (uid=1048613, gid=0, mode=0100703, size=75170)\n\
+            Clearing orphaned inode 26 (uid=1048598, gid=608, mode=0100617, size=0)\n";
+        assert_eq!(truncated_orphans(said), [92]);
+    }
 }

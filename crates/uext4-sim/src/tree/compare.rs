@@ -15,7 +15,7 @@ const DIFFERENCES_MAX: usize = 20;
 
 /// What is compared.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Scope {
+pub struct Scope<'a> {
     /// The trees are roots of volumes: `lost+found` and the root's own attributes count.
     pub whole_volume: bool,
     /// Access times, too (nobody has read the trees since they were written).
@@ -30,13 +30,15 @@ pub struct Scope {
     pub no_times: bool,
     /// Names, and the bytes of files and links alone: all that a dump of a tree keeps.
     pub content_only: bool,
+    /// Inodes of the first tree that may have lost attributes in the other.
+    pub stripped: &'a [u64],
 }
 
 /// Differences between two trees; empty if they are the same.
 ///
 /// # Errors
 /// A tree that cannot be read.
-pub fn trees(one: &Path, other: &Path, scope: Scope) -> Result<Vec<String>, String> {
+pub fn trees(one: &Path, other: &Path, scope: Scope<'_>) -> Result<Vec<String>, String> {
     let roots = [one.to_owned(), other.to_owned()];
     let (links, differences) = (HashMap::new(), Vec::new());
     let mut comparison = TreeComparison { scope, roots, links, differences };
@@ -44,15 +46,15 @@ pub fn trees(one: &Path, other: &Path, scope: Scope) -> Result<Vec<String>, Stri
     Ok(comparison.differences)
 }
 
-struct TreeComparison {
-    scope: Scope,
+struct TreeComparison<'a> {
+    scope: Scope<'a>,
     roots: [PathBuf; 2],
     /// Device and inode of files with several names, to those of the other tree.
     links: HashMap<(u64, u64), (u64, u64)>,
     differences: Vec<String>,
 }
 
-impl TreeComparison {
+impl TreeComparison<'_> {
     fn is_full(&self) -> bool {
         self.differences.len() >= DIFFERENCES_MAX
     }
@@ -105,7 +107,9 @@ impl TreeComparison {
             }
         }
         let (a, b) = (xattrs(path).map_err(at)?, xattrs(other).map_err(at)?);
-        if a != b && !self.scope.content_only {
+        let is_stripped = self.scope.stripped.contains(&left.ino())
+            && b.iter().all(|(name, value)| a.get(name) == Some(value));
+        if a != b && !is_stripped && !self.scope.content_only {
             let names = |set: &BTreeMap<Vec<u8>, Vec<u8>>| -> Vec<String> {
                 set.keys().map(|name| name.escape_ascii().to_string()).collect()
             };
@@ -148,7 +152,7 @@ fn metadata(path: &Path) -> Result<Metadata, String> {
     fs::symlink_metadata(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-fn fields(a: &Metadata, b: &Metadata, scope: Scope) -> Vec<(&'static str, String, String)> {
+fn fields(a: &Metadata, b: &Metadata, scope: Scope<'_>) -> Vec<(&'static str, String, String)> {
     let recovered_after = scope.recovered_after.and_then(|t| t.duration_since(UNIX_EPOCH).ok());
     let recovered_after =
         recovered_after.map(|t| (t.as_secs().cast_signed(), i64::from(t.subsec_nanos())));

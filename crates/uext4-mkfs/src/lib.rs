@@ -17,6 +17,7 @@ mod block_map;
 mod error;
 mod format;
 mod geometry;
+mod identity;
 mod inodes;
 mod journal;
 mod journal_device;
@@ -28,5 +29,6 @@ mod tables;
 
 pub use error::{MkfsError, Result};
 pub use format::{Report, format, format_with_journal};
+pub use identity::Identity;
 pub use journal_device::JournalDevice;
 pub use options::{FsType, Options, Usage};

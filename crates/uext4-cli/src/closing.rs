@@ -16,8 +16,8 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use uext4_fuse::mountinfo;
 
-use crate::failure::say;
 use crate::spec::Image;
+use crate::verbosity::remark;
 
 /// Longest wait: a device that takes longer for what a cache holds has a holder of its own time.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -34,7 +34,9 @@ pub(crate) fn wait(verb: &str, image: &Image, writing: bool) {
     {
         if !std::mem::replace(&mut is_told, true) {
             let seconds = PATIENCE.as_secs();
-            say(&format!("{verb}: {image}: in use: waiting up to {seconds} s until it is closed"));
+            remark(&format!(
+                "{verb}: {image}: in use: waiting up to {seconds} s until it is closed"
+            ));
         }
         thread::sleep(PAUSE);
     }

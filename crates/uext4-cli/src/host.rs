@@ -3,8 +3,8 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use crate::failure::say;
 use crate::text::human;
+use crate::verbosity::remark;
 
 /// Bytes of a unit of `st_blocks`.
 const STAT_BLOCK: u64 = 512;
@@ -36,7 +36,7 @@ pub(crate) fn room(image: &Path) -> Option<u64> {
 pub(crate) fn warn_of_shortage(verb: &str, image: &Path) {
     if let Some(Shortage { wants, has }) = shortage(image) {
         let (image, wants, has) = (image.display(), human(wants), human(has));
-        say(&format!("{verb}: {image}: sparse: may take {wants} more, and its host has {has}"));
+        remark(&format!("{verb}: {image}: sparse: may take {wants} more, and its host has {has}"));
     }
 }
 

@@ -6,12 +6,13 @@ use uext4::config::DaxMode;
 use uext4::{MountOptions, Volume};
 use uext4_device::{DaxDevice, FileDevice, FileOptions, OpenError, SharedDevice};
 
-use crate::failure::{At, Failure, Result, Why, say};
+use crate::failure::{At, Failure, Result, Why};
 use crate::journal;
 use crate::keys;
 use crate::place::{self, Place};
 use crate::signature::{self, Found};
 use crate::spec::{Image, Part};
+use crate::verbosity::{done, remark};
 
 /// What a verb will do with an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +69,7 @@ pub(crate) fn any_device(
     let device = FileDevice::open_with(&image.path, &options);
     let device = device.map_err(|error| opening(verb, &error))?;
     if let Some(notice) = device.notice() {
-        say(&format!("{verb}: {image}: {notice}"));
+        remark(&format!("{verb}: {image}: {notice}"));
     }
     Ok(Arc::new(device))
 }
@@ -103,7 +104,7 @@ pub(crate) fn device_for_mount(
         Err(error @ (OpenError::NotByteAddressable { .. } | OpenError::WrongKind { .. }))
             if mount.dax == DaxMode::Inode =>
         {
-            say(&format!("{verb}: {error}: no file is in DAX mode"));
+            remark(&format!("{verb}: {error}: no file is in DAX mode"));
             device_with(verb, image, options)
         }
         Err(error) => Err(opening(verb, &error)),
@@ -149,10 +150,27 @@ pub(crate) fn volume(verb: &str, image: &Image, access: Access) -> Result<Volume
         let reason = volume.read_only_reason().unwrap_or_else(|| "unknown reason".to_owned());
         return Err(Why::new(format!("can only be read: {reason}")).at(verb, image));
     }
+    tell_of(verb, image, &volume, access);
     Ok(volume)
+}
+
+/// With `-v`, what was opened.
+fn tell_of(verb: &str, image: &Image, volume: &Volume, access: Access) {
+    let replayed = volume.recovery().transactions;
+    let journal = match (replayed, access) {
+        (0, _) => String::new(),
+        (count, Access::Write) => format!(", {count} transactions of its journal replayed"),
+        (count, Access::Read) => {
+            format!(", {count} transactions of its journal replayed in memory")
+        }
+    };
+    let how = if access == Access::Read { "for reading" } else { "for writing" };
+    done(verb, image, &format!("opened {how}{journal}"));
 }
 
 /// Closes a volume that was changed: what the verb did is on the device when this returns.
 pub(crate) fn close(verb: &str, image: &Image, volume: Volume) -> Result<()> {
-    volume.close().at(verb, image)
+    volume.close().at(verb, image)?;
+    done(verb, image, "written and closed");
+    Ok(())
 }

@@ -12,6 +12,7 @@
 mod closing;
 mod confine;
 mod copy;
+mod examples;
 mod failure;
 mod figures;
 #[cfg(test)]
@@ -44,6 +45,7 @@ mod text;
 mod usage;
 mod users;
 mod verb;
+mod verbosity;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -71,6 +73,12 @@ struct Command {
     /// The device that has the journal of the image, if that is another one
     #[arg(long, global = true, value_name = "PATH")]
     journal_device: Option<PathBuf>,
+    /// Print failures only: no remarks, no progress
+    #[arg(short, long, global = true)]
+    quiet: bool,
+    /// Say what is done
+    #[arg(short, long, global = true, overrides_with = "quiet")]
+    verbose: bool,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -114,6 +122,7 @@ fn main() -> ExitCode {
     }
     let command =
         Command::try_parse_from(&words).unwrap_or_else(|error| usage::exit(&error, &words));
+    verbosity::give(command.quiet, command.verbose);
     if let Err(failure) = keys::give(&command.key) {
         return failure.report();
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::failure::say;
+use crate::verbosity::{self, Verbosity, remark};
 
 /// A spinner with a count of bytes and of files. Draws to standard error, and only on a terminal.
 pub(crate) struct Progress {
@@ -28,11 +28,15 @@ impl Progress {
 
     /// Prints a line beside it.
     pub(crate) fn tell(&self, line: &str) {
-        self.bar.suspend(|| say(line));
+        self.bar.suspend(|| remark(line));
     }
 
     fn start(verb: &'static str, template: &str) -> Self {
-        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        let target = match verbosity::given() {
+            Verbosity::Quiet => ProgressDrawTarget::hidden(),
+            _ => ProgressDrawTarget::stderr(),
+        };
+        let bar = ProgressBar::with_draw_target(None, target);
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }

@@ -9,7 +9,7 @@ use crate::attach::{Attached, Connection};
 use crate::block::FuseBlk;
 
 /// What is told of a mount that is served; each level has those before it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogLevel {
     /// What is lost or refused.
     Error,

@@ -4,14 +4,23 @@ use std::ffi::OsString;
 
 use uext4::FileKind;
 
+use crate::examples::{self, Examples};
 use crate::failure::{At, Outcome, Result, Why};
 use crate::image::{self, Access};
 use crate::image_path::{Last, resolve};
 use crate::output::Output;
 use crate::spec::{self, ImagePath};
 
+/// What the help shows.
+const EXAMPLES: Examples = &[
+    ("uext4 cat disk.img:/etc/fstab", "print a file of an image"),
+    ("uext4 cat disk.img@p1:/boot/config | less", "a file of the first partition, page by page"),
+    ("uext4 cat disk.img:/var/log/syslog > syslog", "save it on the host"),
+];
+
 /// Print files of an image
 #[derive(clap::Args)]
+#[command(after_help = examples::help(EXAMPLES))]
 pub(crate) struct Args {
     /// Files, as IMAGE:/path
     #[arg(required = true, value_name = "IMAGE:/PATH")]

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use uext4::Volume;
 use uext4_ondisk::InodeFlags;
 
+use crate::examples::{self, Examples};
 use crate::failure::{At, Outcome, Result, Why};
 use crate::image::{self, Access};
 use crate::image_path::{Last, resolve};
@@ -28,11 +29,22 @@ const LETTERS: [(char, InodeFlags); 14] = [
     ('x', InodeFlags::DAX),
 ];
 
+/// What the help shows.
+const EXAMPLES: Examples = &[
+    ("uext4 chattr +i disk.img:/etc/passwd", "make a file immutable"),
+    ("uext4 chattr -- -i disk.img:/etc/passwd", "let it change again"),
+    (
+        "uext4 chattr +Ad disk.img:/var/cache",
+        "keep no access times of it, and leave it out of dumps",
+    ),
+];
+
 /// Change flags of files in an image
 ///
 /// A directory with F folds case: names that differ by case alone are the same. It is set and
 /// cleared on empty directories only, of file systems with the feature casefold.
 #[derive(clap::Args)]
+#[command(after_help = examples::help(EXAMPLES))]
 pub(crate) struct Args {
     /// + or -, and letters of chattr(1): AacDdFiPSsTtux
     #[arg(value_name = "+-LETTERS", allow_hyphen_values = true, value_parser = parse_change)]

@@ -21,11 +21,19 @@ use crate::copy::image_source::ImageSource;
 use crate::copy::image_target::ImageTarget;
 use crate::copy::tree::{Copier, Settings, Words};
 use crate::copy::{Source, Target};
+use crate::examples::{self, Examples};
 use crate::failure::{At, Outcome, Result, Why};
 use crate::image::{self, Access};
 use crate::image_path::{Last, Resolved, resolve, resolve_parent};
 use crate::progress::Progress;
 use crate::spec::{self, Image, ImagePath, Location};
+
+/// What the help shows.
+const EXAMPLES: Examples = &[
+    ("uext4 cp disk.img:/etc/hostname .", "a file out of an image"),
+    ("uext4 cp -r site/ disk.img:/srv/www", "a directory into one"),
+    ("uext4 cp a.img:/etc/fstab b.img:/etc", "from one image to another"),
+];
 
 /// Copy files between the host and images
 ///
@@ -33,6 +41,7 @@ use crate::spec::{self, Image, ImagePath, Location};
 /// can keep owners. There a copy has set-user-id and set-group-id bits only if its owner and group
 /// are those that the image names.
 #[derive(clap::Args)]
+#[command(after_help = examples::help(EXAMPLES))]
 pub(crate) struct Args {
     /// Copy directories with all that is in them
     #[arg(short, long, visible_short_alias = 'R')]

@@ -5,15 +5,27 @@ use std::ffi::OsString;
 use uext4::MasterKey;
 use uext4_ondisk::encryption::{KeyName, MODE_AES_256_CTS, MODE_AES_256_XTS, Policy};
 
+use crate::examples::{self, Examples};
 use crate::failure::{At, Result, Why};
 use crate::image::{self, Access};
 use crate::image_path::{Last, resolve};
 use crate::{keys, spec};
 
+/// What the help shows.
+const EXAMPLES: Examples = &[
+    ("uext4 encrypt --key key.bin disk.img:/home/alice", "encrypt what is made in it"),
+    ("uext4 encrypt --padding 16 --key key.bin disk.img:/safe", "with names padded less"),
+    (
+        "uext4 encrypt --v1 --key 0123456789abcdef:key.bin disk.img:/old",
+        "for systems before Linux 5.4",
+    ),
+];
+
 /// Encrypt what will be made in an empty directory of an image
 ///
 /// Contents are encrypted by AES-256-XTS, names by AES-256-CTS. The key is the one of --key.
 #[derive(clap::Args)]
+#[command(after_help = examples::help(EXAMPLES))]
 pub(crate) struct Args {
     /// An empty directory, as IMAGE:/path
     #[arg(value_name = "IMAGE:/PATH")]

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use serde::Serialize;
 use uext4::FileKind;
 
+use crate::examples::{self, Examples};
 use crate::failure::{At, Outcome, Result, Why};
 use crate::image::{self, Access};
 use crate::image_path::{Last, resolve};
@@ -12,8 +13,16 @@ use crate::output::Output;
 use crate::runs::{self, Run};
 use crate::spec::{self, ImagePath};
 
+/// What the help shows.
+const EXAMPLES: Examples = &[
+    ("uext4 extents disk.img:/var/db", "the number of extents of each file of a directory"),
+    ("uext4 extents -v disk.img:/swapfile", "where each extent of a file lies"),
+    ("uext4 extents --json disk.img:/swapfile", "the same for programs"),
+];
+
 /// Show where files of an image lie
 #[derive(clap::Args)]
+#[command(after_help = examples::help(EXAMPLES))]
 pub(crate) struct Args {
     /// Each extent, not only their number
     #[arg(short, long)]

@@ -11,6 +11,7 @@ use std::ffi::OsString;
 use serde::Serialize;
 use uext4::{FileKind, Ino, InodeRef, Volume};
 
+use crate::examples::{self, Examples};
 use crate::failure::{At, Outcome, Result, Why};
 use crate::image::{self, Access};
 use crate::image_path::{Last, names, resolve};
@@ -18,8 +19,16 @@ use crate::output::Output;
 use crate::runs::{self, Run};
 use crate::spec::{self, Image, ImagePath, Location};
 
+/// What the help shows.
+const EXAMPLES: Examples = &[
+    ("uext4 frag disk.img", "the five files in most fragments, and a score"),
+    ("uext4 frag -v disk.img:/var", "every file below a directory"),
+    ("uext4 frag --json disk.img", "figures for programs"),
+];
+
 /// Show how fragmented the files of an image are, the worst first
 #[derive(clap::Args)]
+#[command(after_help = examples::help(EXAMPLES))]
 pub(crate) struct Args {
     /// Every file, not only the five worst; of a single file every extent
     #[arg(short, long)]

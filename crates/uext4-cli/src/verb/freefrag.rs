@@ -6,13 +6,22 @@ use std::ffi::OsString;
 use serde::Serialize;
 use uext4::{GroupNo, Volume};
 
+use crate::examples::{self, Examples};
 use crate::failure::{At, Result, Why};
 use crate::image::{self, Access};
 use crate::output::Output;
 use crate::spec::Image;
 
+/// What the help shows.
+const EXAMPLES: Examples = &[
+    ("uext4 freefrag disk.img", "free runs by their size"),
+    ("uext4 freefrag -c 2048 disk.img", "how many whole chunks of 2 MiB are free"),
+    ("uext4 freefrag --json /dev/sdb1", "figures of a device for programs"),
+];
+
 /// Show how the free space of an image is fragmented
 #[derive(clap::Args)]
+#[command(after_help = examples::help(EXAMPLES))]
 pub(crate) struct Args {
     /// Count whole free chunks of this many KiB (a power of two, at least a block), too
     #[arg(short, value_name = "CHUNK_KB", value_parser = power_of_two)]

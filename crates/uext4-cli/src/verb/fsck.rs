@@ -12,6 +12,7 @@ use serde::Serialize;
 use uext4_device::FileOptions;
 use uext4_fsck::{Finding, Options, Pass, Place, Progress, Report};
 
+use crate::examples::{self, Examples};
 use crate::failure::{Failure, Result, say};
 use crate::image::{self, Access};
 use crate::journal;
@@ -24,8 +25,16 @@ const OPERATIONAL: u8 = 8;
 /// Exit status of wrong usage.
 pub(crate) const USAGE: u8 = 16;
 
+/// What the help shows.
+const EXAMPLES: Examples = &[
+    ("uext4 fsck disk.img", "check an image; status 4 if something is wrong"),
+    ("uext4 fsck --threads 1 /dev/sdb1", "check a device gently"),
+    ("uext4 fsck --json disk.img@p2", "what is wrong in a partition, for programs"),
+];
+
 /// Check a file system; nothing is written
 #[derive(clap::Args)]
+#[command(after_help = examples::help(EXAMPLES))]
 pub(crate) struct Args {
     /// Only look: the default, and all there is yet
     #[arg(short = 'n', long = "no", conflicts_with_all = ["preen", "yes"])]

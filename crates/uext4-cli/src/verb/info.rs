@@ -14,6 +14,7 @@ use uext4_ondisk::{
     Compat, GroupFlags, GroupNo, Incompat, Layout, RawGroupDesc, RawSuperblock, RoCompat,
 };
 
+use crate::examples::{self, Examples};
 use crate::failure::{At, Result};
 use crate::image::{self, Access};
 use crate::inspect::{Inspected, Journal};
@@ -25,8 +26,16 @@ use crate::text;
 
 mod journal_device;
 
+/// What the help shows.
+const EXAMPLES: Examples = &[
+    ("uext4 info disk.img", "the superblock, the journal and every group"),
+    ("uext4 info -h disk.img@p1", "without the groups, of a partition"),
+    ("uext4 info --json disk.img", "everything, for programs"),
+];
+
 /// Show the superblock, the journal and the groups of an image
 #[derive(clap::Args)]
+#[command(after_help = examples::help(EXAMPLES))]
 #[command(disable_help_flag = true)]
 pub(crate) struct Args {
     /// The superblock and the journal only

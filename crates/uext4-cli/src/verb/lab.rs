@@ -15,10 +15,19 @@ use std::time::Duration;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use uext4_lab::{Ageing, Event, Form, LOADS, Load, Plan, Route, Store, Summary, Target};
 
+use crate::examples::{self, Examples};
 use crate::failure::{At, Failure, Result, Why, say};
+
+/// What the help shows.
+const EXAMPLES: Examples = &[
+    ("uext4 lab list", "which loads there are"),
+    ("uext4 lab run E0,M1 --json > a.json", "two loads on uext4 and on its peers"),
+    ("uext4 lab compare a.json b.json", "what has become faster, what slower"),
+];
 
 /// Measure uext4 beside the kernel, fuse2fs and mke2fs
 #[derive(clap::Args)]
+#[command(after_help = examples::help(EXAMPLES))]
 pub(crate) struct Args {
     #[command(subcommand)]
     action: Action,

@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use serde::Serialize;
 use uext4::{Attr, FileKind, InodeRef, Volume};
 
+use crate::examples::{self, Examples};
 use crate::failure::{At, Failure, Outcome, Result, Why};
 use crate::image::{self, Access};
 use crate::image_path::{Last, names, resolve};
@@ -14,8 +15,16 @@ use crate::output::Output;
 use crate::spec::{self, ImagePath};
 use crate::text;
 
+/// What the help shows.
+const EXAMPLES: Examples = &[
+    ("uext4 ls disk.img:/etc", "names in a directory"),
+    ("uext4 ls -lah disk.img@p1:/", "with modes, owners and sizes, in a partition"),
+    ("uext4 ls -R --json disk.img:/", "everything in an image, for programs"),
+];
+
 /// List directories of an image
 #[derive(clap::Args)]
+#[command(after_help = examples::help(EXAMPLES))]
 #[command(disable_help_flag = true)]
 pub(crate) struct Args {
     /// Mode, links, owners, size and time (UTC)

@@ -4,10 +4,19 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::examples::{self, Examples};
 use crate::failure::{At, Result, Why};
+
+/// What the help shows.
+const EXAMPLES: Examples = &[
+    ("uext4 manual man1", "write the pages into the folder man1"),
+    ("uext4 manual /usr/local/share/man/man1", "where man(1) finds them"),
+    ("uext4 manual /tmp/pages", "where nothing else is"),
+];
 
 /// Write the manual pages into a folder: uext4(1), and a page for each verb
 #[derive(clap::Args)]
+#[command(after_help = examples::help(EXAMPLES))]
 pub(crate) struct Args {
     /// The folder, such as /usr/local/share/man/man1; it is made if it does not exist
     folder: PathBuf,

@@ -4,13 +4,22 @@ use std::ffi::OsString;
 
 use uext4::{Device, ErrorKind, FileKind, InodeRef, NewInode, Owner, Volume};
 
+use crate::examples::{self, Examples};
 use crate::failure::{At, Outcome, Result, Why};
 use crate::image::{self, Access};
 use crate::image_path::{Last, resolve, resolve_parent};
 use crate::spec::{self, ImagePath};
 
+/// What the help shows.
+const EXAMPLES: Examples = &[
+    ("uext4 mkdir disk.img:/srv", "make a directory"),
+    ("uext4 mkdir -p disk.img:/srv/www/html", "with its parents"),
+    ("uext4 mkdir -m 1777 disk.img:/tmp", "with permission bits"),
+];
+
 /// Make directories in an image
 #[derive(clap::Args)]
+#[command(after_help = examples::help(EXAMPLES))]
 pub(crate) struct Args {
     /// Make parents as needed; no error if the directory exists
     #[arg(short, long)]

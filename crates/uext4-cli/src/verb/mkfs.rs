@@ -12,7 +12,8 @@ use uuid::Uuid;
 use crate::copy::host_source::HostSource;
 use crate::copy::image_target::ImageTarget;
 use crate::copy::tree::{Copier, Settings, Words};
-use crate::failure::{At, Failure, Outcome, Result, Why, say};
+use crate::examples::{self, Examples};
+use crate::failure::{At, Failure, Outcome, Result, Why};
 use crate::image::{self, Access};
 use crate::journal;
 use crate::output::Output;
@@ -20,11 +21,20 @@ use crate::place::{self, Place};
 use crate::progress::Progress;
 use crate::signature;
 use crate::spec::{Image, Part, SIZE_FORMS, parse_size};
+use crate::verbosity::remark;
 
 mod room;
 
+/// What the help shows.
+const EXAMPLES: Examples = &[
+    ("uext4 mkfs disk.img 1G", "make an image of 1 GiB"),
+    ("uext4 mkfs -d rootfs -L root disk.img 512M", "fill it from a directory, and give it a label"),
+    ("uext4 mkfs -t ext2 -b 1024 floppy.img 1440", "an image as old systems read it"),
+];
+
 /// Make an ext4 file system
 #[derive(clap::Args)]
+#[command(after_help = examples::help(EXAMPLES))]
 pub(crate) struct Args {
     /// Bytes per block: 1024, 2048 or 4096; up to 65536, which uext4 can only read
     #[arg(short = 'b', value_name = "BYTES", value_parser = parse_u32)]
@@ -90,7 +100,7 @@ pub(crate) struct Args {
     #[arg(short = 'j')]
     with_journal: bool,
     /// Say nothing
-    #[arg(short = 'q')]
+    #[arg(short = 'q', long)]
     quiet: bool,
     /// Image file or block device, with @p1 or @OFFSET for a partition in it
     #[arg(value_name = "IMAGE[@PART]")]
@@ -162,7 +172,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
     };
     for warning in &report.warnings {
-        say(&format!("mkfs: {image}: warning: {warning}"));
+        remark(&format!("mkfs: {image}: warning: {warning}"));
     }
     // The devices are closed here, so that filling can take them again.
     drop((device, external));

@@ -31,7 +31,8 @@ use uext4_fuse::attach;
 use uext4_fuse::mountinfo::{self, MountPoint};
 use uext4_fuse::{FuseOptions, READ_ONLY_XATTR, Word};
 
-use crate::failure::{At, Failure, Result, Why, say};
+use crate::examples::{self, Examples};
+use crate::failure::{At, Failure, Result, Why};
 use crate::given;
 use crate::image::Access;
 use crate::journal;
@@ -39,10 +40,19 @@ use crate::keys;
 use crate::mount_options;
 use crate::mounted;
 use crate::spec::Image;
+use crate::verbosity::{self, remark};
+
+/// What the help shows.
+const EXAMPLES: Examples = &[
+    ("uext4 mount disk.img /mnt", "mount an image; umount(8) and uext4 umount end it"),
+    ("uext4 mount -o ro,noload disk.img /mnt", "read-only, without a replay of its journal"),
+    ("uext4 mount -f disk.img@p1 /mnt", "a partition, served in the foreground"),
+];
 
 /// Mount an image on a directory
 #[derive(clap::Args)]
-#[command(after_long_help = mount_options::help())]
+#[command(after_help = examples::help(EXAMPLES))]
+#[command(after_long_help = examples::help_after(&mount_options::help(), EXAMPLES))]
 pub(crate) struct Args {
     /// Mount options, separated by commas (--help lists them)
     #[arg(short = 'o', value_name = "OPTIONS")]
@@ -81,7 +91,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         remount(&args, &options.fuse).at("mount", args.dir.display())?;
         if !ignored.is_empty() {
             let dir = args.dir.display();
-            say(&format!("mount: {dir}: a remount cannot change {ignored}, ignored"));
+            remark(&format!("mount: {dir}: a remount cannot change {ignored}, ignored"));
         }
         return Ok(());
     }
@@ -267,6 +277,7 @@ fn start_daemon(args: &Args) -> Result<()> {
     command.args(keys::names().iter().flat_map(|name| ["--key", name]));
     let mut child = command
         .arg0("uext4")
+        .args(verbosity::words())
         .args(["mount", "--detached", "-o", &args.options.join(",")])
         .args(args.read_only.then_some("--read-only"))
         .arg("--")

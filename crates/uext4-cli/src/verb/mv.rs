@@ -4,13 +4,22 @@ use std::ffi::OsString;
 
 use uext4::{ErrorKind, FileKind, RenameMode, Volume};
 
+use crate::examples::{self, Examples};
 use crate::failure::{At, Outcome, Result, Why};
 use crate::image::{self, Access};
 use crate::image_path::{Last, resolve, resolve_parent};
 use crate::spec::{self, ImagePath};
 
+/// What the help shows.
+const EXAMPLES: Examples = &[
+    ("uext4 mv disk.img:/etc/motd disk.img:/etc/motd.old", "rename a file"),
+    ("uext4 mv disk.img:/a disk.img:/b disk.img:/dir", "move two into a directory"),
+    ("uext4 mv -n disk.img:/new disk.img:/old", "unless there is one of that name"),
+];
+
 /// Move or rename files within an image
 #[derive(clap::Args)]
+#[command(after_help = examples::help(EXAMPLES))]
 pub(crate) struct Args {
     /// Do not replace an existing file
     #[arg(short, long)]

@@ -7,13 +7,25 @@ use serde::Serialize;
 use uext4::Volume;
 use uext4::quota::{Counted, QuotaEntry, QuotaInfo, QuotaKind};
 
+use crate::examples::{self, Examples};
 use crate::failure::{At, Result, Why};
 use crate::image::{self, Access};
 use crate::output::Output;
 use crate::spec::Image;
 
+/// What the help shows.
+const EXAMPLES: Examples = &[
+    ("uext4 quota disk.img", "what users, groups and projects use"),
+    (
+        "uext4 quota -u --set 1000:1048576:2097152:0:0 disk.img",
+        "a soft limit of 1 GiB and a hard one of 2",
+    ),
+    ("uext4 quota --json disk.img", "the figures for programs"),
+];
+
 /// Show or set the usage limits (quota) of users, groups and projects of an image
 #[derive(clap::Args)]
+#[command(after_help = examples::help(EXAMPLES))]
 pub(crate) struct Args {
     /// Users alone
     #[arg(short, long, group = "kind")]

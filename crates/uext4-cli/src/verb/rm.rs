@@ -4,13 +4,22 @@ use std::ffi::OsString;
 
 use uext4::{ErrorKind, FileKind, InodeRef, Volume};
 
+use crate::examples::{self, Examples};
 use crate::failure::{At, Outcome, Result, Why};
 use crate::image::{self, Access};
 use crate::image_path::{names, resolve_parent};
 use crate::spec::{self, ImagePath};
 
+/// What the help shows.
+const EXAMPLES: Examples = &[
+    ("uext4 rm disk.img:/etc/motd", "remove a file"),
+    ("uext4 rm -r disk.img:/var/cache/apt", "a directory with what is in it"),
+    ("uext4 rm -f disk.img:/core", "without a complaint where there is none"),
+];
+
 /// Remove files from an image
 #[derive(clap::Args)]
+#[command(after_help = examples::help(EXAMPLES))]
 pub(crate) struct Args {
     /// Remove directories and what is in them
     #[arg(short, long, visible_short_alias = 'R')]

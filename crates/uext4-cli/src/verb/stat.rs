@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use serde::Serialize;
 use uext4::{Attr, FileKind, Timestamp};
 
+use crate::examples::{self, Examples};
 use crate::failure::{At, Outcome, Result};
 use crate::image::{self, Access};
 use crate::image_path::{Last, resolve};
@@ -13,8 +14,16 @@ use crate::output::Output;
 use crate::spec::{self, ImagePath};
 use crate::text;
 
+/// What the help shows.
+const EXAMPLES: Examples = &[
+    ("uext4 stat disk.img:/etc/passwd", "everything that the inode of a file says"),
+    ("uext4 stat -L disk.img:/bin/sh", "of the file that a link names"),
+    ("uext4 stat --json disk.img:/etc/passwd", "the same for programs"),
+];
+
 /// Show inodes of an image
 #[derive(clap::Args)]
+#[command(after_help = examples::help(EXAMPLES))]
 pub(crate) struct Args {
     /// Follow a symbolic link at the end of a path
     #[arg(short = 'L', long)]

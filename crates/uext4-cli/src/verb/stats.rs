@@ -22,6 +22,7 @@ use uext4_ondisk::features::external_journal;
 use uext4_ondisk::journal::replay::{ReplayLimits, ReplayPlan, plan};
 use uext4_ondisk::journal::superblock::{JournalLayout, RawJournalSuperblock};
 
+use crate::examples::{self, Examples};
 use crate::failure::{At, Result, Why};
 use crate::figures;
 use crate::host;
@@ -33,8 +34,16 @@ use crate::output::Output;
 use crate::prometheus;
 use crate::spec::Image;
 
+/// What the help shows.
+const EXAMPLES: Examples = &[
+    ("uext4 stats /mnt", "what a mount has done, and how long it took"),
+    ("uext4 stats --interval 5 /mnt", "what happens in every five seconds"),
+    ("uext4 stats --prometheus /mnt", "figures for node_exporter"),
+];
+
 /// Show counters, latencies and blocked threads of a mount, or the log of an image
 #[derive(clap::Args)]
+#[command(after_help = examples::help(EXAMPLES))]
 pub(crate) struct Args {
     /// Print JSON
     #[arg(long)]

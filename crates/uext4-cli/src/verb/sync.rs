@@ -8,11 +8,20 @@ use std::path::PathBuf;
 
 use uext4_fuse::attach;
 
+use crate::examples::{self, Examples};
 use crate::failure::{At, Result, Why};
 use crate::mounted;
 
+/// What the help shows.
+const EXAMPLES: Examples = &[
+    ("uext4 sync /mnt", "write everything of a mount to its device"),
+    ("uext4 sync .", "of the mount that this directory is in"),
+    ("uext4 sync /mnt && cp disk.img backup.img", "before its image is copied"),
+];
+
 /// Write everything of a mount to its image
 #[derive(clap::Args)]
+#[command(after_help = examples::help(EXAMPLES))]
 pub(crate) struct Args {
     /// A directory of the mount
     dir: PathBuf,

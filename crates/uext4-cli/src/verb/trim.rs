@@ -10,14 +10,23 @@ use std::path::Path;
 
 use uext4_device::{TrimRange, trim_mounted};
 
+use crate::examples::{self, Examples};
 use crate::failure::{At, Result, Why};
 use crate::image::{self, Access};
 use crate::mounted;
 use crate::output::Output;
 use crate::spec::{Image, SIZE_FORMS, parse_size};
 
+/// What the help shows.
+const EXAMPLES: Examples = &[
+    ("uext4 trim disk.img", "punch holes where an image has free space"),
+    ("uext4 trim -m 1M /dev/sdb1", "tell a device of its free runs of 1 MiB and more"),
+    ("uext4 trim /mnt", "the free space of a mount, as fstrim(8)"),
+];
+
 /// Discard the free blocks of an image or a mount, so that they take no space
 #[derive(clap::Args)]
+#[command(after_help = examples::help(EXAMPLES))]
 pub(crate) struct Args {
     /// Where to begin, in bytes or with K, M, G or T
     #[arg(short = 'o', long, visible_alias = "offset", value_name = "BYTES", value_parser = size)]

@@ -13,14 +13,23 @@ use std::ffi::OsString;
 use uext4::{FileKind, InodeRef, Volume};
 use uext4_ondisk::Incompat;
 
+use crate::examples::{self, Examples};
 use crate::failure::{At, Outcome, Result, Why};
 use crate::image::{self, Access};
 use crate::image_path::{Last, names, resolve};
 use crate::output::Output;
 use crate::spec::{Image, ImagePath, Location, join};
 
+/// What the help shows.
+const EXAMPLES: Examples = &[
+    ("uext4 tune --extents disk.img", "extent trees for all files of an ext3 image"),
+    ("uext4 tune --extents disk.img:/var/db", "for the files of a directory"),
+    ("uext4 tune --clear-mmp disk.img", "free it from the claim of a host that has crashed"),
+];
+
 /// Change the form of an image, or of a file in it
 #[derive(clap::Args)]
+#[command(after_help = examples::help(EXAMPLES))]
 pub(crate) struct Args {
     /// Give files with block maps (ext2, ext3) extent trees
     #[arg(long, required_unless_present = "clear_mmp")]

@@ -32,6 +32,7 @@ use uext4_fuse::mountinfo::{self, MountPoint};
 use uext4_fuse::{FuseOptions, PID_XATTR};
 use uext4_ondisk::Incompat;
 
+use crate::examples::{self, Examples};
 use crate::failure::{At, Failure, Outcome, Result, Why, say};
 use crate::host;
 use crate::image::{self, Access};
@@ -40,9 +41,18 @@ use crate::progress::Progress;
 use crate::spec::Image;
 use crate::users;
 use crate::verb::stats;
+use crate::verbosity::{self, remark};
+
+/// What the help shows.
+const EXAMPLES: Examples = &[
+    ("uext4 umount /mnt", "unmount; the image is closed when this returns"),
+    ("uext4 umount -l /mnt", "out of sight now, closed when its last user ends"),
+    ("uext4 umount -f /mnt", "cut it off from the programs that use it"),
+];
 
 /// Unmount; returns when the image is closed
 #[derive(clap::Args)]
+#[command(after_help = examples::help(EXAMPLES))]
 pub(crate) struct Args {
     /// Take the mount out of sight now, even if programs use it, and do not wait
     #[arg(short, long)]
@@ -139,7 +149,7 @@ fn unmount(
     match attach::detach(&dir, Detach::WhenIdle) {
         Err(error) if args.read_only && error.raw_os_error() == Some(libc::EBUSY) => {
             attach::remount(&dir, &read_only(&mount))?;
-            say(&format!("umount: {}: busy: made read-only", dir.display()));
+            remark(&format!("umount: {}: busy: made read-only", dir.display()));
             return Ok(None);
         }
         Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
@@ -180,6 +190,7 @@ fn unmount_elsewhere(
 ) -> std::result::Result<Option<Failure>, Why> {
     let child = Command::new("/proc/self/exe")
         .arg0("uext4")
+        .args(verbosity::words())
         .args(["umount", "--detached"])
         .args(args.read_only.then_some("--read-only"))
         .arg("--")

@@ -9,14 +9,23 @@ use std::ops::RangeInclusive;
 use uext4::{FileKind, Volume};
 use uext4_ondisk::verity::{Algorithm, Parameters};
 
+use crate::examples::{self, Examples};
 use crate::failure::{At, Outcome, Result, Why};
 use crate::image::{self, Access};
 use crate::image_path::{Last, resolve};
 use crate::output::Output;
 use crate::spec::{self, ImagePath};
 
+/// What the help shows.
+const EXAMPLES: Examples = &[
+    ("uext4 verity disk.img:/bin/init", "the digest of a file that has a tree"),
+    ("uext4 verity --enable disk.img:/bin/init", "give it a tree: it never changes again"),
+    ("uext4 verity --enable --hash-alg sha512 disk.img:/bin/init", "with another hash function"),
+];
+
 /// Verify files that have a Merkle tree (fs-verity), or give them one
 #[derive(clap::Args)]
+#[command(after_help = examples::help(EXAMPLES))]
 pub(crate) struct Args {
     /// Give the files a tree: their content never changes again
     #[arg(long)]

@@ -16,12 +16,12 @@ use signal_hook::iterator::{Handle, Signals};
 use uext4::{MountOptions, Volume};
 use uext4_device::{FileOptions, RoomEvent};
 use uext4_fuse::attach::{Attached, Connection};
-use uext4_fuse::{FuseOptions, Session, Transport, mountinfo};
+use uext4_fuse::{FuseOptions, LogLevel, Session, Transport, mountinfo};
 
 use super::{Args, Options, READY};
 use crate::closing;
 use crate::confine::{self, Confinement};
-use crate::failure::{At, Failure, Result, Why, say};
+use crate::failure::{At, Failure, Result, Why};
 use crate::given;
 use crate::heap::Trimmer;
 use crate::host;
@@ -32,6 +32,16 @@ use crate::keys;
 use crate::log;
 use crate::manager::Manager;
 use crate::spec::Image;
+use crate::verbosity::{self, Verbosity, remark};
+
+/// What the log has: what `log=` says, and what `-q` and `-v` make of it.
+fn level(option: LogLevel) -> LogLevel {
+    match verbosity::given() {
+        Verbosity::Quiet => LogLevel::Error,
+        Verbosity::Normal => option,
+        Verbosity::Verbose => option.max(LogLevel::Info),
+    }
+}
 
 /// Opens, mounts, serves, closes.
 pub(super) fn serve(args: &Args, options: Options) -> Result<()> {
@@ -42,7 +52,7 @@ pub(super) fn serve(args: &Args, options: Options) -> Result<()> {
         rustix::process::setsid().at("mount", "setsid")?;
     }
     raise_descriptors();
-    log::start(fuse.log, args.detached);
+    log::start(level(fuse.log), args.detached);
     let spec = Image::parse(&args.image);
     let manager = Arc::new(match args.foreground {
         true => Manager::of_environment(),
@@ -74,7 +84,7 @@ pub(super) fn serve(args: &Args, options: Options) -> Result<()> {
     fuse.attached = confinement.map(|files| confined(keeper.clone(), files));
     if write_protected {
         // As mount(8) does.
-        say(&format!("mount: {spec}: write-protected, mounted read-only"));
+        remark(&format!("mount: {spec}: write-protected, mounted read-only"));
     }
     tell_of(&volume, &spec, wanted_read_only);
     set_hooks(&volume, &spec);
@@ -201,16 +211,16 @@ fn within<T: Send>(
 fn tell_of(volume: &Volume, spec: &Image, opened_read_only: bool) {
     if volume.read_only() && !opened_read_only {
         let reason = volume.read_only_reason().unwrap_or_else(|| "unknown reason".to_owned());
-        say(&format!("mount: {spec}: mounted read-only: {reason}"));
+        remark(&format!("mount: {spec}: mounted read-only: {reason}"));
     }
     if volume.recovery().is_unchecked {
-        say(&format!(
+        remark(&format!(
             "mount: {spec}: has no journal and was not unmounted cleanly; mounted unchecked: \
              running e2fsck is recommended"
         ));
     }
     for problem in volume.orphan_problems() {
-        say(&format!("mount: {spec}: an orphan is not cleaned up: {problem}"));
+        remark(&format!("mount: {spec}: an orphan is not cleaned up: {problem}"));
     }
     if !volume.read_only() {
         host::warn_of_shortage("mount", &spec.path);

@@ -69,7 +69,7 @@ pub fn format_with_journal(
     if let Some(external) = external {
         external.adapt(&mut options)?;
     }
-    let options = &options;
+    let options = &options.settled(device.len())?;
     let features = options.feature_set()?;
     if features.incompat.contains(Incompat::JOURNAL_DEV) {
         return journal_device::make(device, options, &features);
@@ -85,7 +85,10 @@ pub fn format_with_journal(
         }
     }
     let mut touched = vec![false; layout.group_count as usize];
-    let mut descs = tables::place(&layout, &mut space, &mut touched)?;
+    let mut descs = match options.packs_tables(&features) {
+        true => tables::pack(&layout, &mut space, &mut touched)?,
+        false => tables::place(&layout, &mut space, &mut touched, geometry.sb.s_raid_stride.get())?,
+    };
     // As in mke2fs, tables may share clusters. Files may not.
     let ratio = u64::from(layout.cluster_blocks);
     space.widen_to_clusters(ratio);
@@ -93,8 +96,12 @@ pub fn format_with_journal(
     files.device_name = device.name();
     files.external = external;
     let mut warnings = files.make(options, &descs)?;
-    if options.label.len() > 16 {
-        warnings.push("label is longer than 16 bytes and was cut".to_owned());
+    for (what, text, most) in
+        [("label", &options.label, 16), ("last mounted directory", &options.last_mounted, 64)]
+    {
+        if text.len() > most {
+            warnings.push(format!("{what} is longer than {most} bytes and was cut"));
+        }
     }
     let (blocks, slots, journal) = (files.blocks, files.slots, files.journal);
     let (directories, last_ino) = (files.directories, files.last_ino);

@@ -1,12 +1,13 @@
 //! From options to a superblock: sizes, counts and features, by mke2fs's rules.
 
+use crate::defaults::{CLASSIC_INODE_SIZE, Errors};
 use crate::error::{MkfsError, Result};
-use crate::options::{Options, Usage};
+use crate::options::Options;
 use uext4_ondisk::encryption::{MODE_AES_256_CTS, MODE_AES_256_XTS};
 use uext4_ondisk::features::{Compat, Features, Incompat, RoCompat};
 use uext4_ondisk::superblock::{
-    CHECKSUM_TYPE_CRC32C, DEFAULT_MOUNT_ACL, DEFAULT_MOUNT_XATTR_USER, ERRORS_CONTINUE,
-    FLAG_SIGNED_HASH, MAGIC, STATE_VALID,
+    CHECKSUM_TYPE_CRC32C, DEFAULT_MOUNT_WORDS, ERRORS_CONTINUE, FLAG_SIGNED_HASH, FLAG_TEST, MAGIC,
+    STATE_VALID,
 };
 use uext4_ondisk::{GroupNo, Layout, RawSuperblock, checksum};
 
@@ -14,10 +15,11 @@ use uext4_ondisk::{GroupNo, Layout, RawSuperblock, checksum};
 const FIRST_INO: u32 = 11;
 /// Blocks that the last group must have beyond its own metadata to be worth having.
 const LAST_GROUP_SLACK: u64 = 50;
-/// Bytes of an inode in revision 0.
-const CLASSIC_INODE_SIZE: u32 = 128;
 const DEFAULT_FLEX_GROUPS: u32 = 16;
 const EXTRA_ISIZE: u16 = 32;
+/// Mounts, or more, and seconds between two checks, where they are on.
+const CHECK_MOUNTS: u16 = 20;
+const CHECK_SECONDS: u32 = 180 * 86400;
 /// Most bytes per inode.
 const INODE_RATIO_MAX: u32 = 64 << 20;
 
@@ -38,6 +40,10 @@ struct Request {
     blocks: u64,
     blocks_per_group: u32,
     inodes: u64,
+    /// Blocks of descriptors to reserve for growth, where it is not the default number.
+    reserved_gdt: Option<u32>,
+    /// Backups with sparse_super2.
+    backups: u32,
 }
 
 /// Largest cluster (mke2fs's limit), and most clusters of a group.
@@ -72,8 +78,7 @@ fn request(device_bytes: u64, options: &Options, features: &Features) -> Result<
         let message = format!("{bytes} bytes do not fit on a device of {device_bytes}");
         return Err(MkfsError::option(message));
     }
-    let usage = options.usage.unwrap_or(Usage::of_size(bytes));
-    let block_size = options.block_size.unwrap_or(usage.block_size());
+    let block_size = options.block_size.unwrap_or(0);
     if !block_size.is_power_of_two() || !(1024..=65536).contains(&block_size) {
         let message =
             format!("invalid block size {block_size}: want a power of two from 1024 to 65536");
@@ -87,8 +92,7 @@ fn request(device_bytes: u64, options: &Options, features: &Features) -> Result<
     }
     let cluster_blocks = cluster_blocks(options, features, block_size)?;
     blocks -= blocks % u64::from(cluster_blocks);
-    let default_size = if options.revision_0 { CLASSIC_INODE_SIZE } else { 256 };
-    let inode_size = options.inode_size.unwrap_or(default_size);
+    let inode_size = options.inode_size.unwrap_or(CLASSIC_INODE_SIZE);
     if options.revision_0 && inode_size != CLASSIC_INODE_SIZE {
         return Err(MkfsError::option("revision 0 has inodes of 128 bytes"));
     }
@@ -97,15 +101,20 @@ fn request(device_bytes: u64, options: &Options, features: &Features) -> Result<
         return Err(MkfsError::option(message));
     }
     let cluster_size = block_size * cluster_blocks;
-    let ratio = options
-        .inode_ratio
-        .unwrap_or(usage.inode_ratio().max(block_size).max(cluster_size.min(INODE_RATIO_MAX)));
+    let ratio = match options.inode_ratio {
+        Some(ratio) => ratio,
+        None => {
+            let ratio = options.default_inode_ratio(bytes)?;
+            ratio.max(block_size).max(cluster_size.min(INODE_RATIO_MAX))
+        }
+    };
     if !(1024..=INODE_RATIO_MAX).contains(&ratio) {
         let message = format!("invalid inode ratio {ratio} (min 1024/max {INODE_RATIO_MAX})");
         return Err(MkfsError::option(message));
     }
-    if !(0.0..=50.0).contains(&options.reserved_percent) {
-        let message = format!("invalid reserved blocks percent {}", options.reserved_percent);
+    let reserved = options.reserved_percent.unwrap_or(0.0);
+    if !(0.0..=50.0).contains(&reserved) {
+        let message = format!("invalid reserved blocks percent {reserved}");
         return Err(MkfsError::option(message));
     }
     let bytes = blocks * u64::from(block_size);
@@ -127,7 +136,40 @@ fn request(device_bytes: u64, options: &Options, features: &Features) -> Result<
             format!("-g {blocks_per_group}: want a multiple of {unit} from 256 to {most}");
         return Err(MkfsError::option(message));
     }
-    Ok(Request { block_size, inode_size, cluster_blocks, blocks, blocks_per_group, inodes })
+    let mut request = Request {
+        block_size,
+        inode_size,
+        cluster_blocks,
+        blocks,
+        blocks_per_group,
+        inodes,
+        reserved_gdt: None,
+        backups: options.backups.unwrap_or(2),
+    };
+    request.reserved_gdt = reserved_gdt(&request, options, features)?;
+    Ok(request)
+}
+
+/// Blocks of descriptors for growth up to `-E resize=`, as mke2fs counts them. Where the
+/// descriptors that there are anyway are enough, it is as if nothing had been asked for.
+fn reserved_gdt(request: &Request, options: &Options, features: &Features) -> Result<Option<u32>> {
+    let Some(size) = options.resize else { return Ok(None) };
+    let blocks = size.blocks(request.block_size);
+    if blocks <= request.blocks {
+        return Err(MkfsError::option("resize: want more blocks than the file system has"));
+    }
+    if options.revision_0 {
+        return Err(MkfsError::option("resize: revision 0 has no resize inode"));
+    }
+    let per_block = u64::from(request.block_size / desc_size(features));
+    let of = |blocks: u64| blocks.div_ceil(u64::from(request.blocks_per_group)).div_ceil(per_block);
+    let more = (of(blocks) - of(request.blocks)).min(u64::from(request.block_size / 4));
+    Ok(u32::try_from(more).ok().filter(|more| *more > 0))
+}
+
+/// Bytes of a group descriptor.
+fn desc_size(features: &Features) -> u32 {
+    if features.incompat.contains(Incompat::BIT64) { 64 } else { 32 }
 }
 
 /// Lays out a file system on a device of `device_bytes` bytes.
@@ -145,10 +187,22 @@ pub(crate) fn plan(device_bytes: u64, options: &Options) -> Result<Geometry> {
         // The resize inode has block numbers of 32 bits.
         features.compat.remove(Compat::RESIZE_INODE);
     }
+    if request.reserved_gdt.is_some() {
+        if features.incompat.contains(Incompat::META_BG) {
+            return Err(MkfsError::option(
+                "resize: the resize inode and meta_bg exclude each other",
+            ));
+        }
+        features.compat.insert(Compat::RESIZE_INODE);
+    }
+    if options.desc_size.is_some_and(|size| size != 0 && size != desc_size(&features)) {
+        let message = "desc_size: want 64 with the feature 64bit and 32 without";
+        return Err(MkfsError::option(message));
+    }
     let time = options.time.unwrap_or_else(now);
     let mut sb = base_superblock(&request, options, features, time)?;
     fit_groups(&mut sb, &request)?;
-    let reserved = options.reserved_percent * sb.blocks_count() as f64 / 100.0;
+    let reserved = options.reserved_percent.unwrap_or(0.0) * sb.blocks_count() as f64 / 100.0;
     sb.set_reserved_blocks_count(reserved as u64);
     let layout = Layout::new(&sb, Some(device_bytes))?;
     Ok(Geometry { sb, layout, time })
@@ -205,24 +259,24 @@ fn base_superblock(
         sb.s_log_groups_per_flex = flex_log(options)?;
     }
     sb.s_state.set(STATE_VALID);
-    sb.s_errors.set(ERRORS_CONTINUE);
-    sb.s_max_mnt_count.set(u16::MAX); // no check by number of mounts
+    sb.s_errors.set(options.errors.map_or(ERRORS_CONTINUE, Errors::number));
     sb.s_mkfs_time.set(time);
     sb.s_lastcheck.set(time);
     sb.s_wtime.set(time);
-    if !options.revision_0 {
-        sb.s_default_mount_opts.set(DEFAULT_MOUNT_XATTR_USER | DEFAULT_MOUNT_ACL);
-    }
+    sb.s_default_mount_opts.set(mount_options(options)?);
     sb.s_uuid = options.uuid.unwrap_or_else(|| *uuid::Uuid::new_v4().as_bytes());
+    set_periodic_check(&mut sb, options.periodic_check == Some(true));
+    sb.s_raid_stride.set(raid_stride(options)?);
+    sb.s_raid_stripe_width.set(options.stripe_width.unwrap_or(0));
     let seed = options.hash_seed.unwrap_or_else(|| *uuid::Uuid::new_v4().as_bytes());
     for (word, bytes) in sb.s_hash_seed.iter_mut().zip(seed.chunks_exact(4)) {
         word.set(bytes.iter().rev().fold(0, |value, &byte| (value << 8) | u32::from(byte)));
     }
-    sb.s_def_hash_version = 1; // half MD4
-    sb.s_flags.set(FLAG_SIGNED_HASH);
-    let label = options.label.as_bytes();
-    let label = label.get(..16).unwrap_or(label);
-    sb.s_volume_name.iter_mut().zip(label).for_each(|(to, from)| *to = *from);
+    sb.s_def_hash_version = options.hash_algorithm.unwrap_or_default().number();
+    sb.s_flags.set(if options.is_test { FLAG_SIGNED_HASH | FLAG_TEST } else { FLAG_SIGNED_HASH });
+    sb.s_volume_name.iter_mut().zip(options.label.bytes()).for_each(|(to, from)| *to = from);
+    let mounted = options.last_mounted.bytes();
+    sb.s_last_mounted.iter_mut().zip(mounted).for_each(|(to, from)| *to = from);
     if features.ro_compat.contains(RoCompat::METADATA_CSUM) {
         sb.s_checksum_type = CHECKSUM_TYPE_CRC32C;
     }
@@ -236,6 +290,40 @@ fn base_superblock(
         sb.s_checksum_seed.set(checksum::crc32c(!0, &sb.s_uuid));
     }
     Ok(sb)
+}
+
+/// The bits of the default mount options.
+fn mount_options(options: &Options) -> Result<u32> {
+    let words = options.default_mount_options.as_deref().unwrap_or("").split(',');
+    let mut bits = 0;
+    for word in words.map(str::trim).filter(|word| !word.is_empty()) {
+        let (name, is_set) = match word.strip_prefix('^') {
+            Some(name) => (name, false),
+            None => (word, true),
+        };
+        let Some((_, bit)) = DEFAULT_MOUNT_WORDS.iter().find(|(known, _)| *known == name) else {
+            return Err(MkfsError::option(format!("{word}: no default mount option")));
+        };
+        bits = if is_set { bits | bit } else { bits & !bit };
+    }
+    Ok(bits)
+}
+
+fn raid_stride(options: &Options) -> Result<u16> {
+    let stride = u16::try_from(options.stride.unwrap_or(0));
+    stride.map_err(|_| MkfsError::option("stride: want less than 65536 blocks"))
+}
+
+/// Checks by number of mounts and by time, or none. File systems of one host are not all due at
+/// once: the number depends on the UUID.
+fn set_periodic_check(sb: &mut RawSuperblock, is_on: bool) {
+    if !is_on {
+        sb.s_max_mnt_count.set(u16::MAX);
+        return;
+    }
+    let sum = sb.s_uuid.iter().map(|byte| u16::from(*byte)).sum::<u16>();
+    sb.s_max_mnt_count.set(CHECK_MOUNTS + sum % CHECK_MOUNTS);
+    sb.s_checkinterval.set(CHECK_SECONDS);
 }
 
 fn flex_log(options: &Options) -> Result<u8> {
@@ -273,8 +361,8 @@ fn fit_groups(sb: &mut RawSuperblock, request: &Request) -> Result<()> {
         if sb.s_inodes_count.get() <= FIRST_INO {
             return Err(too_small());
         }
-        choose_backups(sb, groups);
-        let desc_blocks = set_reserved_gdt(sb, groups, request.block_size)?;
+        choose_backups(sb, groups, request.backups);
+        let desc_blocks = set_reserved_gdt(sb, groups, request)?;
         let layout = Layout::new(sb, None)?;
         let tables = u64::from(layout.inode_table_blocks()) + 2;
         let copies = u64::from(1 + desc_blocks + u32::from(sb.s_reserved_gdt_blocks.get()));
@@ -322,20 +410,20 @@ fn fit_inodes(sb: &mut RawSuperblock, request: &Request, groups: u32) -> bool {
     }
 }
 
-/// sparse_super2: backups in group 1 and in the last group.
-fn choose_backups(sb: &mut RawSuperblock, groups: u32) {
+/// sparse_super2: backups in group 1 and in the last group, or in less of them.
+fn choose_backups(sb: &mut RawSuperblock, groups: u32, count: u32) {
     if Features::of(sb).compat.contains(Compat::SPARSE_SUPER2) {
-        sb.s_backup_bgs[0].set(u32::from(groups > 1));
-        sb.s_backup_bgs[1].set(if groups > 2 { groups - 1 } else { 0 });
+        sb.s_backup_bgs[0].set(u32::from(groups > 1 && count > 0));
+        sb.s_backup_bgs[1].set(if groups > 2 && count > 1 { groups - 1 } else { 0 });
     }
 }
 
 /// Reserves descriptor blocks for growth to 1024 times the size, as far as the resize inode allows.
 /// Returns the blocks of descriptors.
-fn set_reserved_gdt(sb: &mut RawSuperblock, groups: u32, block_size: u32) -> Result<u32> {
+fn set_reserved_gdt(sb: &mut RawSuperblock, groups: u32, request: &Request) -> Result<u32> {
     let features = Features::of(sb);
-    let desc_size = if features.incompat.contains(Incompat::BIT64) { 64 } else { 32 };
-    let per_block = block_size / desc_size;
+    let block_size = request.block_size;
+    let per_block = block_size / desc_size(&features);
     let desc_blocks = groups.div_ceil(per_block);
     let mut reserved = 0;
     if features.compat.contains(Compat::RESIZE_INODE) {
@@ -344,6 +432,7 @@ fn set_reserved_gdt(sb: &mut RawSuperblock, groups: u32, block_size: u32) -> Res
         let groups = most.div_ceil(u64::from(sb.s_blocks_per_group.get()));
         let blocks = groups.div_ceil(u64::from(per_block));
         let blocks = blocks.saturating_sub(u64::from(desc_blocks));
+        let blocks = request.reserved_gdt.map_or(blocks, u64::from);
         reserved = blocks.min(u64::from(block_size / 4));
     }
     let reserved = u16::try_from(reserved).unwrap_or(u16::MAX);
@@ -363,7 +452,8 @@ mod tests {
     #[test]
     fn a_device_without_room_is_refused_in_plain_words() {
         for kib in [8, 12, 20, 24] {
-            let error = plan(kib << 10, &Options::default()).err().map(|e| e.to_string());
+            let options = Options::default().settled(kib << 10).unwrap();
+            let error = plan(kib << 10, &options).err().map(|e| e.to_string());
             assert_eq!(
                 error.as_deref(),
                 Some("not enough space to build the file system: give a larger size")

@@ -25,6 +25,8 @@ const BAD_BLOCKS: Ino = Ino(1);
 const LOST_AND_FOUND: Ino = Ino(11);
 /// Bytes of lost+found, so that fsck need not allocate; at most 12 blocks.
 const LOST_AND_FOUND_BYTES: u32 = 16 * 1024;
+/// The kernel reads no larger orphan files than of one block less.
+const ORPHAN_BLOCKS_END: u64 = 513;
 /// Index of the double-indirect block in `i_block`.
 const DOUBLE_INDIRECT: usize = 13;
 
@@ -96,7 +98,7 @@ impl<'a> Files<'a> {
         } else if self.has(Compat::HAS_JOURNAL) {
             match self.journal_size(options)? {
                 Some(blocks) => {
-                    self.journal(blocks)?;
+                    self.journal(options, blocks)?;
                     journal_blocks = blocks;
                 }
                 None => {
@@ -115,7 +117,7 @@ impl<'a> Files<'a> {
             self.quota_files(options)?;
         }
         if self.has(Compat::ORPHAN_FILE) {
-            self.orphan_file()?;
+            self.orphan_file(options)?;
         }
         self.reserved_inodes();
         let journal_clusters = journal_blocks.div_ceil(self.ratio());
@@ -452,13 +454,17 @@ impl<'a> Files<'a> {
         Ok(())
     }
 
-    fn orphan_file(&mut self) -> Result<()> {
+    fn orphan_file(&mut self, options: &Options) -> Result<()> {
         // The first free inode.
         let ino = Ino(self.last_ino.get() + 1);
         let layout = &self.geometry.layout;
         let block_size = layout.block_size as usize;
         let seed = layout.checksums.inode_seed(ino, 0);
-        let count = orphan_file_blocks(layout.blocks_count);
+        let count = match options.orphan_file_size.map(|size| size.blocks(layout.block_size)) {
+            None => orphan_file_blocks(layout.blocks_count),
+            Some(blocks @ 1..ORPHAN_BLOCKS_END) => blocks as u32,
+            Some(_) => return Err(MkfsError::option("orphan_file_size: want 1 to 512 blocks")),
+        };
         let goal = layout.first_data_block.get();
         let mut raw = self.new_inode(FileKind::Regular, 0o600, 1);
         let (extents, nodes) = match self.has_extents() {

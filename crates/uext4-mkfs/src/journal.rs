@@ -19,7 +19,7 @@ impl Files<'_> {
     /// Blocks of the journal; `None` when the file system is too small for one.
     pub(crate) fn journal_size(&self, options: &Options) -> Result<Option<u64>> {
         let layout = &self.geometry.layout;
-        let fast = u64::from(self.fast_commit_blocks());
+        let fast = u64::from(self.fast_commit_blocks(options));
         let Some(mib) = options.journal_mib.filter(|&mib| mib > 0) else {
             return Ok(default_journal_blocks(layout.blocks_count).map(|blocks| blocks + fast));
         };
@@ -39,11 +39,15 @@ impl Files<'_> {
 
     /// Blocks at the end of the journal for fast commits: as in mke2fs, a share of the journal that
     /// the file system would have by default, whichever it has.
-    fn fast_commit_blocks(&self) -> u32 {
+    fn fast_commit_blocks(&self, options: &Options) -> u32 {
+        let asked = options.fast_commit_kib.filter(|kib| *kib > 0);
         let layout = &self.geometry.layout;
-        let blocks = match layout.features.compat.contains(Compat::FAST_COMMIT) {
-            true => default_journal_blocks(layout.blocks_count).unwrap_or(0) / FAST_COMMIT_SHARE,
-            false => 0,
+        let blocks = match (layout.features.compat.contains(Compat::FAST_COMMIT), asked) {
+            (false, _) => 0,
+            (true, Some(kib)) => u64::from(kib) * 1024 / u64::from(layout.block_size),
+            (true, None) => {
+                default_journal_blocks(layout.blocks_count).unwrap_or(0) / FAST_COMMIT_SHARE
+            }
         };
         u32::try_from(blocks).unwrap_or(u32::MAX)
     }
@@ -55,9 +59,23 @@ impl Files<'_> {
         count - self.space.used_in(first..first + count).map(|r| r.end - r.start).sum::<u64>()
     }
 
+    /// Where to begin to look for room for the log.
+    fn journal_goal(&self, options: &Options) -> Result<u64> {
+        let layout = &self.geometry.layout;
+        let first = layout.first_data_block.get();
+        match options.journal_location {
+            Some(place) => match place.blocks(layout.block_size) {
+                at if at < layout.blocks_count => Ok(at.max(first)),
+                _ => Err(MkfsError::option("location: want a block of the file system")),
+            },
+            None if options.packs_tables(&layout.features) => Ok(first),
+            None => Ok(self.middle()),
+        }
+    }
+
     /// A block near the middle of the file system, so that the journal is near everything: the
     /// start of the emptiest of a few groups.
-    fn journal_goal(&self) -> u64 {
+    fn middle(&self) -> u64 {
         let layout = &self.geometry.layout;
         let middle = (layout.blocks_count - layout.first_data_block.get()) / 2;
         let middle = layout.group_of(BlockNo(middle)).map_or(0, |(group, _)| group.get());
@@ -79,10 +97,10 @@ impl Files<'_> {
         layout.group_first_block(GroupNo(best)).get()
     }
 
-    pub(crate) fn journal(&mut self, count: u64) -> Result<()> {
+    pub(crate) fn journal(&mut self, options: &Options, count: u64) -> Result<()> {
         let mut raw = self.new_inode(FileKind::Regular, 0o600, 1);
         let (extents, nodes) = match self.has_extents() {
-            true => self.journal_extents(&mut raw, count)?,
+            true => self.journal_extents(&mut raw, count, self.journal_goal(options)?)?,
             false => {
                 // As in mke2fs, not in the middle: near its inode.
                 let at = self.geometry.layout.first_data_block.get();
@@ -92,16 +110,21 @@ impl Files<'_> {
         let block_size = self.geometry.layout.block_size;
         self.set_space(&mut raw, count * u64::from(block_size), count, nodes);
         self.put_inode(Ino::JOURNAL, &raw)?;
-        self.journal_superblock(extents[0].start, count);
+        self.journal_superblock(options, extents[0].start, count);
         self.back_up_journal(&raw);
         self.journal = extents;
         Ok(())
     }
 
     /// Allocates the log, and maps it by extents. Returns them, and the number of their nodes.
-    fn journal_extents(&mut self, raw: &mut RawInode, count: u64) -> Result<(Vec<Extent>, u64)> {
+    fn journal_extents(
+        &mut self,
+        raw: &mut RawInode,
+        count: u64,
+        goal: u64,
+    ) -> Result<(Vec<Extent>, u64)> {
         let mut extents = Vec::new();
-        let mut at = self.journal_goal();
+        let mut at = goal;
         let (mut done, mut node) = (0, None);
         while done < count {
             at = self.space.find_one(at).ok_or_else(no_space)?;
@@ -123,12 +146,12 @@ impl Files<'_> {
         Ok((extents, nodes))
     }
 
-    fn journal_superblock(&mut self, at: BlockNo, count: u64) {
+    fn journal_superblock(&mut self, options: &Options, at: BlockNo, count: u64) {
         let layout = &self.geometry.layout;
         let length = u32::try_from(count).unwrap_or(u32::MAX);
         let mut sb = RawJournalSuperblock::fresh(layout.block_size, length, 1, layout.uuid);
         sb.s_nr_users.set(1);
-        sb.s_num_fc_blks.set(self.fast_commit_blocks());
+        sb.s_num_fc_blks.set(self.fast_commit_blocks(options));
         let mut block = vec![0; layout.block_size as usize];
         block[..size_of::<RawJournalSuperblock>()].copy_from_slice(sb.bytes());
         self.blocks.insert(at, block);

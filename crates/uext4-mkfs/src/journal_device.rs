@@ -125,7 +125,7 @@ pub(crate) fn make(device: &dyn Device, options: &Options, features: &Features) 
     let size = u64::from(layout.block_size);
     if !writer.is_zero {
         writer.wipe_ends()?;
-        if !options.lazy_journal_init {
+        if options.lazy_journal_init != Some(true) && options.assume_zeroed != Some(true) {
             let first = layout.superblock_offset();
             writer.zero("journal", first, blocks * size - first)?;
         }

@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod block_map;
+mod defaults;
 mod error;
 mod format;
 mod geometry;
@@ -23,12 +24,15 @@ mod journal;
 mod journal_device;
 mod options;
 mod output;
+mod profile;
 mod quota;
 mod space;
 mod tables;
 
+pub use defaults::{Errors, FsType, HashAlgorithm, Length};
 pub use error::{MkfsError, Result};
 pub use format::{Report, format, format_with_journal};
 pub use identity::Identity;
 pub use journal_device::JournalDevice;
-pub use options::{FsType, Options, Usage};
+pub use options::Options;
+pub use profile::Profile;

@@ -1,19 +1,23 @@
-//! Options, named after those of mke2fs, and the defaults of Debian's mke2fs.conf.
+//! Options, named after those of mke2fs, and the feature set that they ask for.
 
+use crate::defaults::{Errors, FsType, HashAlgorithm, Length};
 use crate::error::{MkfsError, Result};
 use crate::journal_device;
+use crate::profile::Profile;
 use uext4_ondisk::casefold::Encoding;
 use uext4_ondisk::features::{Compat, Features, Incompat, RoCompat};
 use uext4_ondisk::mmp;
 
-const MIB: u64 = 1 << 20;
-const TIB: u64 = 1 << 40;
-
-/// Options of [`crate::format()`]. The default is the file system of `mke2fs -t ext4`.
-#[derive(Clone, Debug, PartialEq)]
+/// Options of [`crate::format()`]. What is `None` is by the types of file system and of use
+/// ([`Profile`]). The default is the file system of `mke2fs -t ext4`.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Options {
+    /// Defaults by type; those of e2fsprogs if nothing else is given.
+    pub profile: Profile,
     /// Bytes per block: a power of two from 1024 to 65536 (`-b`).
     pub block_size: Option<u32>,
+    /// Least bytes per block where the default is taken (`-b` with a minus sign).
+    pub block_size_min: Option<u32>,
     /// Cluster size in bytes, with bigalloc (`-C`). `None`: 16 blocks.
     pub cluster_size: Option<u32>,
     /// Size of the file system in bytes, rounded down to whole blocks. `None`: the whole device.
@@ -25,9 +29,13 @@ pub struct Options {
     /// Number of inodes (`-N`); rounded up to whole blocks of each group's table.
     pub inodes: Option<u32>,
     /// Blocks that only the superuser may use, in percent: 0 to 50 (`-m`).
-    pub reserved_percent: f64,
+    pub reserved_percent: Option<f64>,
     /// Volume label, at most 16 bytes (`-L`). A longer one is cut, with a warning.
     pub label: String,
+    /// Directory where it was mounted last, at most 64 bytes (`-M`). A longer one is cut.
+    pub last_mounted: String,
+    /// What the kernel does on an error in the file system (`-e`).
+    pub errors: Option<Errors>,
     /// UUID (`-U`); random if not given.
     pub uuid: Option<[u8; 16]>,
     /// Which default set of features (`-t`).
@@ -39,15 +47,44 @@ pub struct Options {
     pub features: String,
     /// Size of the journal in MiB (`-J size=`); `None` or 0: by the size of the file system.
     pub journal_mib: Option<u32>,
+    /// KiB of the journal for fast commits (`-J fast_commit_size=`); `None` or 0: by the size of
+    /// the file system.
+    pub fast_commit_kib: Option<u32>,
+    /// Where the journal begins, or the first free block behind (`-J location=`); `None`: near the
+    /// middle.
+    pub journal_location: Option<Length>,
+    /// Size of the orphan file (`-E orphan_file_size=`); `None`: by that of the file system.
+    pub orphan_file_size: Option<Length>,
     /// Blocks of a group, a multiple of 8 (`-g`); `None`: as many as a bitmap has bits.
     pub blocks_per_group: Option<u32>,
     /// Groups whose metadata is packed together, a power of two (`-G`).
     pub flex_groups: Option<u32>,
+    /// Blocks of a RAID on one disk before the next one (`-E stride=`).
+    pub stride: Option<u32>,
+    /// Blocks of a stripe of a RAID, without parity (`-E stripe_width=`).
+    pub stripe_width: Option<u32>,
+    /// Bitmaps, inode tables and journal at the start, with flex_bg (`-E packed_meta_blocks=1`).
+    pub packed_meta_blocks: Option<bool>,
+    /// Size up to which the file system can grow while it is mounted (`-E resize=`).
+    pub resize: Option<Length>,
+    /// Backups of the superblock with sparse_super2, 0 to 2 (`-E num_backup_sb=`).
+    pub backups: Option<u32>,
+    /// Bytes of a group descriptor: 64 with the feature 64bit, else 32 (`-E desc_size=`).
+    pub desc_size: Option<u32>,
+    /// Flags it as one that developers test with (`-E test_fs`).
+    pub is_test: bool,
+    /// Hash of names in directories.
+    pub hash_algorithm: Option<HashAlgorithm>,
+    /// Words for default mount options, separated by commas, as of `tune2fs -o`.
+    pub default_mount_options: Option<String>,
+    /// Whether it is to be checked each 180 days and after some mounts.
+    pub periodic_check: Option<bool>,
     /// Seconds between two writes of the block by which a host claims the file system, at most 300
     /// (`-E mmp_update_interval=`).
     pub mmp_update_interval: Option<u16>,
-    /// Usage type (`-T`); `None`: by the size of the file system.
-    pub usage: Option<Usage>,
+    /// Usage types (`-T`), of which a later one overrides an earlier one; empty: by the size of the
+    /// file system.
+    pub usage: Vec<String>,
     /// Owner of the root directory: user and group (`-E root_owner=`).
     pub root_owner: (u32, u32),
     /// Start of directory hashes (`-E hash_seed=`); random if not given.
@@ -65,168 +102,19 @@ pub struct Options {
     /// lazy_itable_init=1`), so that the kernel zeroes them after mounting. This is not the
     /// default, because only the kernel does so. Where the device is known to be zero it makes no
     /// difference: those tables are flagged as zeroed.
-    pub lazy_itable_init: bool,
+    pub lazy_itable_init: Option<bool>,
     /// Leave the log unwritten where the device is not known to be zero
     /// (`-E lazy_journal_init=1`).
-    pub lazy_journal_init: bool,
-    /// Ask the device to drop its old content first (`-E discard`).
-    pub discard: bool,
+    pub lazy_journal_init: Option<bool>,
+    /// Ask the device to drop its old content first (`-E discard`); `None`: it is asked.
+    pub discard: Option<bool>,
+    /// The device reads as zeros but for its ends, which is not looked at (`-E
+    /// assume_storage_prezeroed=1`).
+    pub assume_zeroed: Option<bool>,
 }
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            block_size: None,
-            cluster_size: None,
-            size: None,
-            inode_size: None,
-            inode_ratio: None,
-            inodes: None,
-            reserved_percent: 5.0,
-            label: String::new(),
-            uuid: None,
-            fs_type: FsType::Ext4,
-            revision_0: false,
-            features: String::new(),
-            journal_mib: None,
-            blocks_per_group: None,
-            flex_groups: None,
-            mmp_update_interval: None,
-            usage: None,
-            root_owner: (0, 0),
-            hash_seed: None,
-            encoding: None,
-            time: None,
-            quota_types: None,
-            lazy_itable_init: false,
-            lazy_journal_init: false,
-            discard: true,
-        }
-    }
-}
-
-/// File system types of mke2fs.conf: default sets of features.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FsType {
-    /// Block maps, no journal.
-    Ext2,
-    /// Block maps and a journal.
-    Ext3,
-    /// Extents, checksums and a journal.
-    Ext4,
-}
-
-impl FsType {
-    /// The type by its name.
-    #[must_use]
-    pub fn parse(name: &str) -> Option<Self> {
-        Some(match name {
-            "ext2" => Self::Ext2,
-            "ext3" => Self::Ext3,
-            "ext4" => Self::Ext4,
-            _ => return None,
-        })
-    }
-
-    /// The type with a journal (`-j`).
-    #[must_use]
-    pub fn with_journal(self) -> Self {
-        if self == Self::Ext2 { Self::Ext3 } else { self }
-    }
-
-    const fn features(self) -> &'static str {
-        match self {
-            Self::Ext2 => "",
-            Self::Ext3 => "has_journal",
-            Self::Ext4 => {
-                "has_journal,extent,huge_file,flex_bg,metadata_csum,64bit,dir_nlink,extra_isize"
-            }
-        }
-    }
-}
-
-/// Usage types of mke2fs.conf: block size and bytes per inode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Usage {
-    /// Below 3 MiB.
-    Floppy,
-    /// Below 512 MiB.
-    Small,
-    /// Up to 4 TiB.
-    Default,
-    /// From 4 TiB.
-    Big,
-    /// From 16 TiB.
-    Huge,
-    /// Many small files.
-    News,
-    /// Files of a megabyte and more.
-    LargeFile,
-    /// Files of four megabytes and more.
-    LargeFile4,
-}
-
-impl Usage {
-    /// The type by its name in mke2fs.conf.
-    ///
-    /// # Errors
-    /// [`MkfsError::Option`] for an unknown name.
-    pub fn parse(name: &str) -> Result<Self> {
-        Ok(match name {
-            "floppy" => Self::Floppy,
-            "small" => Self::Small,
-            "default" => Self::Default,
-            "big" => Self::Big,
-            "huge" => Self::Huge,
-            "news" => Self::News,
-            "largefile" => Self::LargeFile,
-            "largefile4" => Self::LargeFile4,
-            _ => return Err(MkfsError::option(format!("unknown usage type {name}"))),
-        })
-    }
-
-    /// The type by the size in bytes.
-    pub(crate) const fn of_size(bytes: u64) -> Self {
-        if bytes < 3 * MIB {
-            Self::Floppy
-        } else if bytes < 512 * MIB {
-            Self::Small
-        } else if bytes < 4 * TIB {
-            Self::Default
-        } else if bytes < 16 * TIB {
-            Self::Big
-        } else {
-            Self::Huge
-        }
-    }
-
-    /// Bytes per block.
-    pub(crate) const fn block_size(self) -> u32 {
-        match self {
-            Self::Floppy | Self::Small => 1024,
-            _ => 4096,
-        }
-    }
-
-    /// Bytes of the device for each inode.
-    pub(crate) const fn inode_ratio(self) -> u32 {
-        match self {
-            Self::Floppy => 8192,
-            Self::Small | Self::News => 4096,
-            Self::Default => 16384,
-            Self::Big => 32768,
-            Self::Huge => 65536,
-            Self::LargeFile => 1 << 20,
-            Self::LargeFile4 => 4 << 20,
-        }
-    }
-}
-
-/// The features of every type.
-const BASE_FEATURES: &str = "sparse_super,large_file,filetype,resize_inode,dir_index,ext_attr";
 
 impl Options {
-    /// The feature set: the edited default, checked for contradictions.
+    /// The feature set of options that are settled, checked for contradictions.
     pub(crate) fn feature_set(&self) -> Result<Features> {
         let mut set = Features::default();
         if self.revision_0 {
@@ -235,8 +123,6 @@ impl Options {
             let message = "revision 0 has no features and no journal";
             return if has_words { Err(MkfsError::option(message)) } else { Ok(set) };
         }
-        set.edit(BASE_FEATURES)?;
-        set.edit(self.fs_type.features())?;
         set.edit(&self.features).map_err(|e| MkfsError::option(e.to_string()))?;
         let known = Features::makeable();
         let foreign = Features {
@@ -263,6 +149,11 @@ impl Options {
         }
         self.check_features(&set)?;
         Ok(set)
+    }
+
+    /// Whether bitmaps, tables and journal lie at the start.
+    pub(crate) fn packs_tables(&self, features: &Features) -> bool {
+        self.packed_meta_blocks == Some(true) && features.incompat.contains(Incompat::FLEX_BG)
     }
 
     fn check_features(&self, set: &Features) -> Result<()> {

@@ -45,7 +45,10 @@ impl<'a> Writer<'a> {
     pub(crate) fn new(device: &'a dyn Device, options: &Options) -> Result<Self> {
         let io = |source| MkfsError::Io { what: "discard", source };
         let mut is_zero = device.fresh_zeroes();
-        if !is_zero && options.discard && device.punch(0, device.len()).map_err(io)? {
+        if !is_zero
+            && options.discard != Some(false)
+            && device.punch(0, device.len()).map_err(io)?
+        {
             device.flush().map_err(io)?;
             is_zero = true;
         }
@@ -110,7 +113,8 @@ impl<'a> Output<'a> {
     ) -> Result<Self> {
         let writer = Writer::new(device, options)?;
         // Without checksums of group descriptors nothing can say that a table is not zeroed yet.
-        let lazy_tables = options.lazy_itable_init && layout.checksums.has_group_checksum();
+        let is_lazy = options.lazy_itable_init == Some(true) && options.assume_zeroed != Some(true);
+        let lazy_tables = is_lazy && layout.checksums.has_group_checksum();
         Ok(Self { writer, layout, lazy_tables })
     }
 
@@ -123,8 +127,10 @@ impl<'a> Output<'a> {
     pub(crate) fn write(&mut self, image: Image<'_>, options: &Options) -> Result<()> {
         if !self.writer.is_zero {
             self.writer.wipe_ends()?;
-            self.zero_tables(&image)?;
-            self.zero_journal(&image, options.lazy_journal_init)?;
+            if options.assume_zeroed != Some(true) {
+                self.zero_tables(&image)?;
+                self.zero_journal(&image, options.lazy_journal_init == Some(true))?;
+            }
         }
         self.write_slots(&image)?;
         for (block, bytes) in &image.blocks {

@@ -5,15 +5,20 @@
 
 use crate::error::{MkfsError, Result};
 use crate::space::Space;
+use uext4_ondisk::features::Incompat;
 use uext4_ondisk::{BlockNo, GroupNo, Layout, RawGroupDesc};
 
 /// Places the bitmaps and the table of every group. `touched` notes the groups that contain tables
 /// of other groups (with flex_bg also their own), because their block bitmaps must be written.
+/// `stride` is that of a RAID: without flex_bg, the bitmaps of neighbouring groups are moved on by
+/// so many blocks, so that they lie on different disks.
 pub(crate) fn place(
     layout: &Layout,
     space: &mut Space,
     touched: &mut [bool],
+    stride: u16,
 ) -> Result<Vec<RawGroupDesc>> {
+    let strides = stride > 0 && !layout.features.incompat.contains(Incompat::FLEX_BG);
     let flex = layout.groups_per_flex;
     let table_blocks = u64::from(layout.inode_table_blocks());
     let mut descs: Vec<RawGroupDesc> = Vec::new();
@@ -30,16 +35,46 @@ pub(crate) fn place(
             }
             Ok::<u64, MkfsError>(at)
         };
-        let after = before.map(|d| d.block_bitmap().get() + 1);
+        let after = match strides {
+            true => search.strided(layout, space, group, stride),
+            false => before.map(|d| d.block_bitmap().get() + 1),
+        };
         let bitmap = take(space, after, 1)?;
         desc.set_block_bitmap(BlockNo(bitmap));
         let after = before.map_or(bitmap + search.stride, |d| d.inode_bitmap().get() + 1);
         let bitmap = take(space, Some(after), 1)?;
         desc.set_inode_bitmap(BlockNo(bitmap));
         let after = before.map_or(bitmap + search.stride, |d| d.inode_table().get() + table_blocks);
-        let table = take(space, Some(after), table_blocks)?;
+        let table = take(space, Some(after).filter(|_| !strides), table_blocks)?;
         desc.set_inode_table(BlockNo(table));
         descs.push(desc);
+    }
+    Ok(descs)
+}
+
+/// Places the bitmaps of all groups at the start, block bitmaps first, and all tables behind them.
+pub(crate) fn pack(
+    layout: &Layout,
+    space: &mut Space,
+    touched: &mut [bool],
+) -> Result<Vec<RawGroupDesc>> {
+    let mut descs = vec![RawGroupDesc::zeroed(); layout.group_count as usize];
+    let mut goal = layout.first_data_block.get();
+    let mut take = |count: u64| {
+        let at = space.find(goal..layout.blocks_count, count).ok_or_else(no_room)?;
+        space.mark(at, count);
+        touch(layout, touched, at, count);
+        goal = at;
+        Ok::<BlockNo, MkfsError>(BlockNo(at))
+    };
+    for desc in &mut descs {
+        desc.set_block_bitmap(take(1)?);
+    }
+    for desc in &mut descs {
+        desc.set_inode_bitmap(take(1)?);
+    }
+    for desc in &mut descs {
+        desc.set_inode_table(take(layout.inode_table_blocks().into())?);
     }
     Ok(descs)
 }
@@ -88,6 +123,15 @@ impl Search {
             stride: if groups == 1 { u64::from(flex) } else { groups },
             piece_max: u64::from(layout.blocks_per_group / 4),
         }
+    }
+
+    /// The block to try first for the bitmap of a group on a RAID.
+    fn strided(&self, layout: &Layout, space: &Space, group: GroupNo, stride: u16) -> Option<u64> {
+        let first = space.find(self.start..self.end, 1)?;
+        let first = first + u64::from(layout.inode_table_blocks());
+        let rest = self.end.checked_sub(first).filter(|rest| *rest > 0)?;
+        let at = first + u64::from(stride) * u64::from(group.get()) % rest;
+        Some(at).filter(|at| at + 1 < self.end)
     }
 
     /// Finds `count` free blocks: right after those of the group before, skipping small obstacles

@@ -18,7 +18,7 @@ fn options() -> Options {
         uuid: Some([1; 16]),
         hash_seed: Some([2; 16]),
         time: Some(1_700_000_000),
-        discard: false,
+        discard: Some(false),
         ..Options::default()
     }
 }

@@ -101,7 +101,7 @@ fn arguments(o: &Options) -> Vec<String> {
     add("-g", o.blocks_per_group.map(|v| v.to_string()));
     add("-G", o.flex_groups.map(|v| v.to_string()));
     add("-J", o.journal_mib.map(|v| format!("size={v}")));
-    add("-m", Some(o.reserved_percent.to_string()));
+    add("-m", o.reserved_percent.map(|v| v.to_string()));
     add("-O", (!o.features.is_empty()).then(|| o.features.clone()));
     add("-L", (!o.label.is_empty()).then(|| o.label.clone()));
     args
@@ -446,8 +446,8 @@ fn counts_and_shapes() {
         Options { inodes: Some(100_000), block_size: Some(1024), ..base() },
         Options { inode_ratio: Some(65536), ..base() },
         Options { inode_ratio: Some(1024), ..base() },
-        Options { reserved_percent: 0.0, ..base() },
-        Options { reserved_percent: 12.5, ..base() },
+        Options { reserved_percent: Some(0.0), ..base() },
+        Options { reserved_percent: Some(12.5), ..base() },
         Options { flex_groups: Some(1), ..base() },
         Options { flex_groups: Some(4), ..base() },
         Options { flex_groups: Some(2), ..base() },
@@ -530,8 +530,12 @@ fn a_device_with_old_content_is_overwritten() {
         let path = case.path("dirty");
         fs::write(&path, vec![0xa5; 20 << 20]).unwrap();
         let device = FileDevice::open(&path, Access::ReadWrite, 0).unwrap();
-        let options =
-            Options { discard: false, lazy_itable_init: lazy, lazy_journal_init: lazy, ..base() };
+        let options = Options {
+            discard: Some(false),
+            lazy_itable_init: Some(lazy),
+            lazy_journal_init: Some(lazy),
+            ..base()
+        };
         let report = format(&device, &options).unwrap();
         assert_eq!(report.journal_blocks, 1024);
         drop(device);
@@ -564,8 +568,8 @@ fn wrong_options_are_one_line() {
         Options { inode_size: Some(300), ..base() },
         Options { inode_ratio: Some(512), ..base() },
         Options { inodes: Some(100_000_000), ..base() },
-        Options { reserved_percent: 60.0, ..base() },
-        Options { reserved_percent: f64::NAN, ..base() },
+        Options { reserved_percent: Some(60.0), ..base() },
+        Options { reserved_percent: Some(f64::NAN), ..base() },
         Options { journal_mib: Some(40), ..base() },
         Options { journal_mib: Some(100_000), ..base() },
         Options { flex_groups: Some(3), ..base() },

@@ -25,10 +25,27 @@ pub const STATE_ORPHAN: u16 = 4;
 pub const FLAG_SIGNED_HASH: u32 = 1;
 /// `s_flags`: directory hashes take bytes as unsigned.
 pub const FLAG_UNSIGNED_HASH: u32 = 2;
+/// `s_flags`: developers test with it.
+pub const FLAG_TEST: u32 = 4;
 /// `s_default_mount_opts`: user extended attributes.
 pub const DEFAULT_MOUNT_XATTR_USER: u32 = 0x0004;
 /// `s_default_mount_opts`: POSIX access control lists.
 pub const DEFAULT_MOUNT_ACL: u32 = 0x0008;
+/// `s_default_mount_opts`: words of e2fsprogs and their bits.
+pub const DEFAULT_MOUNT_WORDS: [(&str, u32); 12] = [
+    ("debug", 0x0001),
+    ("bsdgroups", 0x0002),
+    ("user_xattr", DEFAULT_MOUNT_XATTR_USER),
+    ("acl", DEFAULT_MOUNT_ACL),
+    ("uid16", 0x0010),
+    ("journal_data", 0x0020),
+    ("journal_data_ordered", 0x0040),
+    ("journal_data_writeback", 0x0060),
+    ("nobarrier", 0x0100),
+    ("block_validity", 0x0200),
+    ("discard", 0x0400),
+    ("nodelalloc", 0x0800),
+];
 /// `s_checksum_type`: CRC-32C.
 pub const CHECKSUM_TYPE_CRC32C: u8 = 1;
 /// `s_jnl_backup_type`: `s_jnl_blocks` holds the journal inode's `i_block` and size.

@@ -42,7 +42,7 @@ pub(crate) fn make(memory: &MemoryDevice, shape: &Shape, options: &Options) -> R
     let words = Options {
         block_size: options.block_size,
         features: "journal_dev".to_owned(),
-        discard: false,
+        discard: Some(false),
         ..Options::default()
     };
     format(&log, &words).map_err(failed)?;

@@ -322,7 +322,7 @@ pub fn make(shape: &Shape, seed: u64) -> Result<MemoryDevice, String> {
         // Several meta groups.
         blocks_per_group: shape.format.features.contains("meta_bg").then_some(1024),
         hash_seed: Some([seed as u8; 16]),
-        discard: false,
+        discard: Some(false),
         ..uext4_mkfs::Options::default()
     };
     match shape.format.has_journal_device {

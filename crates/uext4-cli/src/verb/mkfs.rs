@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use uext4_device::{DaxDevice, FileDevice, FileOptions, SharedDevice};
-use uext4_mkfs::{FsType, JournalDevice, Options, Report, Usage, format_with_journal};
+use uext4_mkfs::{FsType, JournalDevice, Options, Report, format_with_journal};
 use uuid::Uuid;
 
 use crate::copy::host_source::HostSource;
@@ -296,17 +296,13 @@ fn options(args: &Args, image: &mut Image) -> Result<Options> {
             .ok_or_else(|| wrong(format!("-t {name}: ext2, ext3 and ext4 are made")))?,
         None => FsType::Ext4,
     };
-    let usage = match &args.usage {
-        Some(name) => Some(Usage::parse(name).map_err(|error| wrong(error.to_string()))?),
-        None => None,
-    };
     let mut options = Options {
         block_size: args.block_size,
         cluster_size: args.cluster_size,
         inode_size: args.inode_size,
         inode_ratio: args.inode_ratio,
         inodes: args.inodes,
-        reserved_percent: args.reserved,
+        reserved_percent: Some(args.reserved),
         label: args.label.clone(),
         uuid: args.uuid,
         fs_type: if args.with_journal { fs_type.with_journal() } else { fs_type },
@@ -314,7 +310,7 @@ fn options(args: &Args, image: &mut Image) -> Result<Options> {
         features: args.features.join(","),
         blocks_per_group: args.blocks_per_group,
         flex_groups: args.flex_groups,
-        usage,
+        usage: args.usage.iter().cloned().collect(),
         ..Options::default()
     };
     for word in args.journal.iter().flat_map(|list| list.split(',')) {
@@ -360,10 +356,10 @@ fn extended_word(
         Some(_) => Err("0 or 1"),
     };
     match name {
-        "lazy_itable_init" => options.lazy_itable_init = switch()?,
-        "lazy_journal_init" => options.lazy_journal_init = switch()?,
-        "discard" if value.is_none() => options.discard = true,
-        "nodiscard" if value.is_none() => options.discard = false,
+        "lazy_itable_init" => options.lazy_itable_init = Some(switch()?),
+        "lazy_journal_init" => options.lazy_journal_init = Some(switch()?),
+        "discard" if value.is_none() => options.discard = Some(true),
+        "nodiscard" if value.is_none() => options.discard = Some(false),
         "root_owner" => options.root_owner = root_owner(value).ok_or("want UID:GID")?,
         "quotatype" => {
             let types = value.and_then(quota_types);

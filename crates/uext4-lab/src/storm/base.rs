@@ -33,7 +33,7 @@ pub(crate) fn make(plan: &Plan, stage: &Stage, shape: &StormShape) -> Result<Pat
 fn format(image: &Path, shape: &StormShape) -> Result<()> {
     let options = uext4_mkfs::Options {
         block_size: Some(4096),
-        reserved_percent: 1.0,
+        reserved_percent: Some(1.0),
         journal_mib: Some(shape.journal_mib),
         ..uext4_mkfs::Options::default()
     };

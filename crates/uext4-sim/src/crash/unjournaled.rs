@@ -73,7 +73,7 @@ impl Load {
             block_size: Some(if seed.is_multiple_of(3) { 4096 } else { 1024 }),
             features: features.to_owned(),
             hash_seed: Some([seed as u8; 16]),
-            discard: false,
+            discard: Some(false),
             ..uext4_mkfs::Options::default()
         };
         uext4_mkfs::format(&memory, &options).map_err(|error| format!("mkfs: {error}"))?;

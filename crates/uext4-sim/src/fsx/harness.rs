@@ -35,7 +35,7 @@ impl Harness {
             inode_size: shape.inode_size,
             features: shape.features.to_owned(),
             hash_seed: Some([seed as u8; 16]),
-            discard: false,
+            discard: Some(false),
             ..uext4_mkfs::Options::default()
         };
         uext4_mkfs::format(&device, &format).map_err(|error| format!("mkfs: {error}"))?;

@@ -220,10 +220,10 @@ fn draw_format(rng: &mut StdRng, seed: u64, parts: Parts) -> (uext4_mkfs::Option
         hash_seed: Some(seeds),
         uuid: Some(seeds),
         time: Some(1_704_000_000),
-        lazy_itable_init: parts.has(Part::LazyTables),
+        lazy_itable_init: Some(parts.has(Part::LazyTables)),
         // What is given back goes to root's reserve first, and past the cells of the others.
-        reserved_percent: if parts.has(Part::Tight) { 0.0 } else { 5.0 },
-        discard: false,
+        reserved_percent: Some(if parts.has(Part::Tight) { 0.0 } else { 5.0 }),
+        discard: Some(false),
         ..uext4_mkfs::Options::default()
     };
     (options, image_mib)

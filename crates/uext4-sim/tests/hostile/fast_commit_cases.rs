@@ -203,7 +203,8 @@ fn directories_that_stay_have_no_records() {
 #[test]
 fn the_far_ends_of_all_inode_tables_are_refused() {
     let left = format(64, |options| {
-        (options.inodes, options.lazy_itable_init, options.discard) = (Some(32_768), true, false);
+        options.inodes = Some(32_768);
+        (options.lazy_itable_init, options.discard) = (Some(true), Some(false));
     });
     let layout = left.volume.layout().clone();
     let last = |group: u32| (group + 1) * layout.inodes_per_group;

@@ -53,8 +53,8 @@ pub(crate) static BARE: LazyLock<MemoryDevice> = LazyLock::new(|| {
     let options = uext4_mkfs::Options {
         block_size: Some(1024),
         journal_mib: Some(1),
-        reserved_percent: 0.0,
-        discard: false,
+        reserved_percent: Some(0.0),
+        discard: Some(false),
         ..uext4_mkfs::Options::default()
     };
     uext4_mkfs::format(&device, &options).expect("an image");

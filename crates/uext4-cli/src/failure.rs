@@ -13,12 +13,19 @@ pub(crate) struct Why {
     text: String,
     /// Where it happened, when that is not where the caller was.
     place: Option<String>,
+    /// A name is not there.
+    is_not_found: bool,
 }
 
 impl Why {
     /// A reason in our own words.
     pub(crate) fn new(why: impl Into<String>) -> Self {
-        Self { text: why.into(), place: None }
+        Self { text: why.into(), place: None, is_not_found: false }
+    }
+
+    /// Whether the reason is a name that is not there.
+    pub(crate) fn is_not_found(&self) -> bool {
+        self.is_not_found
     }
 
     /// The same, with a place of its own for the message, unless it has one already.
@@ -58,7 +65,8 @@ impl From<rustix::io::Errno> for Why {
 
 impl From<uext4::Error> for Why {
     fn from(error: uext4::Error) -> Self {
-        Self::new(error.to_string())
+        let is_not_found = *error.kind() == uext4::ErrorKind::NotFound;
+        Self { is_not_found, ..Self::new(error.to_string()) }
     }
 }
 

@@ -5,7 +5,7 @@ use uext4::{FileKind, InodeRef, Volume};
 use crate::failure::Why;
 
 /// Symbolic links that one path may go through, as in the kernel.
-const SYMLINKS_MAX: usize = 40;
+pub(crate) const SYMLINKS_MAX: usize = 40;
 
 /// Whether a final symbolic link is followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,6 +12,7 @@
 mod closing;
 mod confine;
 mod copy;
+mod dates;
 mod examples;
 mod failure;
 mod figures;
@@ -31,9 +32,12 @@ mod keys;
 mod log;
 mod manager;
 mod mballoc;
+mod mode;
 mod mount_options;
 mod mounted;
+mod operands;
 mod output;
+mod owners;
 mod partition;
 mod place;
 mod progress;
@@ -54,8 +58,9 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::verb::{
-    cat, chattr, cp, encrypt, extents, frag, freefrag, fsck, info, lab, ls, manual, mkdir, mkfs,
-    mount, mv, quota, rm, stat, stats, sync, trim, tune, umount, verity,
+    cat, chattr, chmod, chown, cp, encrypt, extents, frag, freefrag, fsck, info, lab, ln, ls,
+    manual, mkdir, mkfs, mount, mv, quota, rm, stat, stats, sync, touch, trim, truncate, tune,
+    umount, verity,
 };
 
 /// What the help of the whole command says of images.
@@ -104,6 +109,13 @@ enum Verb {
     Freefrag(freefrag::Args),
     Cp(cp::Args),
     Mkdir(mkdir::Args),
+    Ln(ln::Args),
+    Touch(touch::Args),
+    Truncate(truncate::Args),
+    Chmod(chmod::Args),
+    Chown(chown::Args),
+    #[command(hide = true)]
+    Chgrp(chown::GroupArgs),
     Chattr(chattr::Args),
     Encrypt(encrypt::Args),
     Rm(rm::Args),
@@ -147,6 +159,12 @@ fn main() -> ExitCode {
         Verb::Freefrag(args) => freefrag::run(&args),
         Verb::Cp(args) => cp::run(&args),
         Verb::Mkdir(args) => mkdir::run(&args),
+        Verb::Ln(args) => ln::run(&args),
+        Verb::Touch(args) => touch::run(&args),
+        Verb::Truncate(args) => truncate::run(&args),
+        Verb::Chmod(args) => chmod::run(&args),
+        Verb::Chown(args) => chown::run(&args),
+        Verb::Chgrp(args) => chown::run_group(&args),
         Verb::Chattr(args) => chattr::run(&args),
         Verb::Encrypt(args) => encrypt::run(&args),
         Verb::Rm(args) => rm::run(&args),

@@ -2,7 +2,7 @@
 
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 
-use crate::failure::{Failure, Why};
+use crate::failure::{Failure, Why, one_line};
 
 /// Buffered standard output.
 pub(crate) struct Output {
@@ -59,6 +59,24 @@ impl Output {
     /// Writes out what is buffered.
     pub(crate) fn finish(mut self) -> Result<(), Failure> {
         self.out.flush().map_err(failed)
+    }
+}
+
+/// What `-v` says of each file.
+#[derive(Clone, Copy)]
+pub(crate) struct Told(bool);
+
+impl Told {
+    /// Says nothing unless `verbose`.
+    pub(crate) fn new(verbose: bool) -> Self {
+        Self(verbose)
+    }
+
+    /// Says a line. A closed pipe must not stop what is being done.
+    pub(crate) fn say(self, line: &str) {
+        if self.0 {
+            let _ = writeln!(io::stdout(), "{}", one_line(line));
+        }
     }
 }
 

@@ -95,6 +95,13 @@ pub(crate) struct ImagePath {
     pub(crate) path: Vec<u8>,
 }
 
+impl ImagePath {
+    /// The path of a name in this directory.
+    pub(crate) fn below(&self, name: &[u8]) -> Self {
+        Self { image: self.image.clone(), path: join(&self.path, name) }
+    }
+}
+
 impl fmt::Display for ImagePath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.image, String::from_utf8_lossy(&self.path))

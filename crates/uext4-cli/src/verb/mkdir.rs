@@ -2,12 +2,14 @@
 
 use std::ffi::OsString;
 
-use uext4::{Device, ErrorKind, FileKind, InodeRef, NewInode, Owner, Volume};
+use uext4::{Device, ErrorKind, FileKind, InodeRef, NewInode, Volume};
 
 use crate::examples::{self, Examples};
-use crate::failure::{At, Outcome, Result, Why};
-use crate::image::{self, Access};
+use crate::failure::{Result, Why};
 use crate::image_path::{Last, resolve, resolve_parent};
+use crate::mode::{self, ModeChange};
+use crate::operands::{Try, caller, each, umask};
+use crate::output::Told;
 use crate::spec::{self, ImagePath};
 
 /// What the help shows.
@@ -24,42 +26,31 @@ pub(crate) struct Args {
     /// Make parents as needed; no error if the directory exists
     #[arg(short, long)]
     parents: bool,
-    /// Permission bits, octal (default: 0777 less the umask)
-    #[arg(short, long, value_parser = parse_mode)]
-    mode: Option<u16>,
+    /// Permission bits as of chmod (default: 0777 less the umask)
+    #[arg(short, long, value_parser = mode::parse, allow_hyphen_values = true)]
+    mode: Option<ModeChange>,
+    /// Name each directory that is made
+    #[arg(short, long)]
+    verbose: bool,
     /// Directories, as IMAGE:/path
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     paths: Vec<OsString>,
 }
 
-fn parse_mode(text: &str) -> std::result::Result<u16, String> {
-    match u16::from_str_radix(text, 8) {
-        Ok(mode) if mode <= 0o7777 => Ok(mode),
-        _ => Err("not an octal mode".to_owned()),
-    }
-}
-
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let mut outcome = Outcome::default();
-    for name in &args.paths {
-        let path = spec::in_image("mkdir", name)?;
-        let volume = image::volume("mkdir", &path.image, Access::Write)?;
-        let made = make(args, &volume, &path).at("mkdir", &path);
-        if let Err(failure) = made {
-            outcome.note(failure);
-        }
-        image::close("mkdir", &path.image, volume)?;
-    }
-    outcome.finish()
+    each("mkdir", &args.paths, |volume, path| make(args, volume, path))
 }
 
-fn make(args: &Args, volume: &Volume, path: &ImagePath) -> std::result::Result<(), Why> {
-    let default = 0o777 & !umask();
-    let last = args.mode.unwrap_or(default);
+fn make(args: &Args, volume: &Volume, path: &ImagePath) -> Try<()> {
+    let (umask, told) = (umask(), Told::new(args.verbose));
+    let default = 0o777 & !umask;
+    let last = args.mode.as_ref().map_or(default, |mode| mode.apply(0o777, true, umask));
     if !args.parents {
         let (parent, name) = resolve_parent(volume, &path.path)?;
-        return make_one(volume, parent.inode(), &name, last).map(drop);
+        make_one(volume, parent.inode(), &name, last)?;
+        told.say(&format!("created directory '{path}'"));
+        return Ok(());
     }
     // Resolved step by step, so that existing symbolic links to directories serve as parents.
     let parts: Vec<&[u8]> = path.path.split(|b| *b == b'/').filter(|p| !p.is_empty()).collect();
@@ -81,6 +72,8 @@ fn make(args: &Args, volume: &Volume, path: &ImagePath) -> std::result::Result<(
                 // Parents stay writable for their owner, as mkdir(1) makes them.
                 let mode = if is_last { last } else { default | 0o300 };
                 make_one(volume, parent.inode(), part, mode)?;
+                let made = ImagePath { path: so_far.clone(), ..path.clone() };
+                told.say(&format!("created directory '{made}'"));
             }
             Err(error) => return Err(error.into()),
         }
@@ -88,12 +81,7 @@ fn make(args: &Args, volume: &Volume, path: &ImagePath) -> std::result::Result<(
     Ok(())
 }
 
-fn make_one(
-    volume: &Volume,
-    parent: &InodeRef,
-    name: &[u8],
-    mode: u16,
-) -> std::result::Result<InodeRef, Why> {
+fn make_one(volume: &Volume, parent: &InodeRef, name: &[u8], mode: u16) -> Try<InodeRef> {
     let new = NewInode {
         kind: FileKind::Directory,
         mode,
@@ -104,16 +92,4 @@ fn make_one(
         Err(error) if *error.kind() == ErrorKind::Exists => Err(Why::new("File exists")),
         other => Ok(other?),
     }
-}
-
-/// The user that runs the command owns what it makes.
-fn caller() -> Owner {
-    Owner { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() }
-}
-
-/// The umask, which can only be read by setting it; no other thread creates files now.
-fn umask() -> u16 {
-    let mask = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
-    rustix::process::umask(mask);
-    (mask.as_raw_mode() & 0o777) as u16
 }

@@ -2,6 +2,8 @@
 
 pub(crate) mod cat;
 pub(crate) mod chattr;
+pub(crate) mod chmod;
+pub(crate) mod chown;
 pub(crate) mod cp;
 pub(crate) mod encrypt;
 pub(crate) mod extents;
@@ -10,6 +12,7 @@ pub(crate) mod freefrag;
 pub(crate) mod fsck;
 pub(crate) mod info;
 pub(crate) mod lab;
+pub(crate) mod ln;
 pub(crate) mod ls;
 pub(crate) mod manual;
 pub(crate) mod mkdir;
@@ -21,7 +24,9 @@ pub(crate) mod rm;
 pub(crate) mod stat;
 pub(crate) mod stats;
 pub(crate) mod sync;
+pub(crate) mod touch;
 pub(crate) mod trim;
+pub(crate) mod truncate;
 pub(crate) mod tune;
 pub(crate) mod umount;
 pub(crate) mod verity;

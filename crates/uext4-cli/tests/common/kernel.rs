@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::{is_root, system};
+use super::{is_root, system, wait_until};
 
 /// The kernel's ext4 on an image, by a loop device; unmounted when the test is done with it.
 pub(crate) struct Kernel<'a>(&'a Path);
@@ -24,6 +24,9 @@ impl<'a> Kernel<'a> {
 
 impl Drop for Kernel<'_> {
     fn drop(&mut self) {
-        assert!(system("umount").arg(self.0).status().unwrap().success());
+        // Busy for a moment, while a program starts that another test of this process runs.
+        wait_until("the kernel's mount is free", || {
+            system("umount").arg(self.0).output().unwrap().status.success()
+        });
     }
 }

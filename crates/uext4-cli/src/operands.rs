@@ -1,0 +1,223 @@
+//! Operands of the verbs that change images: one after the other, and an image is opened once for
+//! those that follow each other.
+//!
+//! Invariants: operands that are wrong by their form alone are refused before anything changes. A
+//! failure of one operand is told, and the others are still done. What was changed is on the
+//! device when the verb ends, also after a failure.
+
+use std::ffi::OsString;
+
+use uext4::{Device, ErrorKind, FileKind, InodeRef, NewInode, Owner, Volume};
+
+use crate::failure::{At, Outcome, Result, Why};
+use crate::image::{self, Access};
+use crate::image_path::{Last, SYMLINKS_MAX, names, resolve, resolve_parent};
+use crate::spec::{self, Image, ImagePath};
+
+/// Result of a step at one operand.
+pub(crate) type Try<T> = std::result::Result<T, Why>;
+
+/// The images of one run of a verb: one is open at a time.
+pub(crate) struct Images {
+    verb: &'static str,
+    open: Option<(Image, Volume)>,
+    outcome: Outcome,
+}
+
+impl Images {
+    /// For the messages of `verb`.
+    pub(crate) fn new(verb: &'static str) -> Self {
+        Self { verb, open: None, outcome: Outcome::default() }
+    }
+
+    /// Does `work` on a path, with its image open for changes; a failure is told.
+    pub(crate) fn at(&mut self, path: &ImagePath, work: impl FnOnce(&Volume) -> Try<()>) {
+        self.on(&path.image, |volume, _| work(volume).map_err(|why| (why, path.to_string())));
+    }
+
+    /// Does `work` on a path as [`Images::at`]; failures of parts of it go to the outcome.
+    pub(crate) fn among(
+        &mut self,
+        path: &ImagePath,
+        work: impl FnOnce(&Volume, &mut Outcome) -> Try<()>,
+    ) {
+        let work = |volume: &_, outcome: &mut _| work(volume, outcome);
+        self.on(&path.image, |volume, outcome| {
+            work(volume, outcome).map_err(|why| (why, path.to_string()))
+        });
+    }
+
+    fn on(
+        &mut self,
+        image: &Image,
+        work: impl FnOnce(&Volume, &mut Outcome) -> std::result::Result<(), (Why, String)>,
+    ) {
+        if self.open.as_ref().is_none_or(|(open, _)| open != image) {
+            self.close();
+            match image::volume(self.verb, image, Access::Write) {
+                Ok(volume) => self.open = Some((image.clone(), volume)),
+                Err(failure) => return self.outcome.note(failure),
+            }
+        }
+        let Some((_, volume)) = &self.open else { return };
+        if let Err((why, place)) = work(volume, &mut self.outcome) {
+            self.outcome.note(why.at(self.verb, place));
+        }
+    }
+
+    fn close(&mut self) {
+        if let Some((image, volume)) = self.open.take()
+            && let Err(failure) = image::close(self.verb, &image, volume)
+        {
+            self.outcome.note(failure);
+        }
+    }
+
+    /// Closes what is open: all changes are on the device. The result of the verb.
+    pub(crate) fn finish(mut self) -> Result<()> {
+        self.close();
+        self.outcome.finish()
+    }
+}
+
+/// Takes operands apart that all lie in images.
+pub(crate) fn paths(verb: &str, names: &[OsString]) -> Result<Vec<ImagePath>> {
+    names.iter().map(|name| spec::in_image(verb, name)).collect()
+}
+
+/// Does `work` at each operand.
+pub(crate) fn each(
+    verb: &'static str,
+    names: &[OsString],
+    mut work: impl FnMut(&Volume, &ImagePath) -> Try<()>,
+) -> Result<()> {
+    let mut images = Images::new(verb);
+    for path in paths(verb, names)? {
+        images.at(&path, |volume| work(volume, &path));
+    }
+    images.finish()
+}
+
+/// A file of a tree that is visited, with its path for messages.
+pub(crate) struct Visited<'v> {
+    /// The file.
+    pub(crate) inode: &'v InodeRef,
+    /// What it is called.
+    pub(crate) path: &'v ImagePath,
+}
+
+/// Visits all that is below the directory `top`, each directory before what is in it. Depth costs
+/// heap, not stack. What fails is told, and the rest is visited; a directory that is its own
+/// ancestor, as a corrupt image may have, is refused.
+pub(crate) fn below(
+    verb: &str,
+    volume: &Volume,
+    top: Visited<'_>,
+    outcome: &mut Outcome,
+    visit: &mut dyn FnMut(Visited<'_>) -> Try<()>,
+) {
+    let level = |dir: &InodeRef, path: &ImagePath| -> Result<_> {
+        Ok((dir.clone(), path.clone(), names(volume, dir).at(verb, path)?.into_iter()))
+    };
+    let mut levels = Vec::new();
+    match level(top.inode, top.path) {
+        Ok(first) => levels.push(first),
+        Err(failure) => outcome.note(failure),
+    }
+    while let Some((dir, above, left)) = levels.last_mut() {
+        let Some(listed) = left.next() else {
+            levels.pop();
+            continue;
+        };
+        let path = above.below(&listed.name);
+        let step = volume.lookup(dir, &listed.name).map_err(Why::from).and_then(|inode| {
+            if levels.iter().any(|(above, ..)| above.ino() == inode.ino()) {
+                return Err(Why::new("directory loop; run fsck"));
+            }
+            visit(Visited { inode: &inode, path: &path })?;
+            Ok(inode)
+        });
+        match step.at(verb, &path) {
+            Ok(inode) if inode.kind() == FileKind::Directory => match level(&inode, &path) {
+                Ok(next) => levels.push(next),
+                Err(failure) => outcome.note(failure),
+            },
+            Ok(_) => {}
+            Err(failure) => outcome.note(failure),
+        }
+    }
+}
+
+/// The user that runs the command owns what it makes.
+pub(crate) fn caller() -> Owner {
+    Owner { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() }
+}
+
+/// The umask, which can only be read by setting it; no other thread creates files now.
+pub(crate) fn umask() -> u16 {
+    let mask = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+    rustix::process::umask(mask);
+    (mask.as_raw_mode() & 0o777) as u16
+}
+
+/// What a path leads to; `None` if there is nothing, also at the end of a symbolic link.
+pub(crate) fn existing(volume: &Volume, path: &[u8], last: Last) -> Try<Option<InodeRef>> {
+    match resolve(volume, path, last) {
+        Ok(found) => Ok(Some(found.inode().clone())),
+        Err(why) if why.is_not_found() => Ok(None),
+        Err(why) => Err(why),
+    }
+}
+
+/// What a name of a directory leads to, if it is there.
+pub(crate) fn entry(volume: &Volume, dir: &InodeRef, name: &[u8]) -> Try<Option<InodeRef>> {
+    match volume.lookup(dir, name) {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if *error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Makes an empty file where a path leads, as open(2) does: also where a symbolic link at its end
+/// leads to nothing.
+pub(crate) fn make_file(volume: &Volume, path: &[u8]) -> Try<InodeRef> {
+    let mut path = path.to_vec();
+    for _ in 0..SYMLINKS_MAX {
+        if path.last() == Some(&b'/') {
+            return Err(Why::new("Is a directory"));
+        }
+        let (dir, name) = resolve_parent(volume, &path)?;
+        match entry(volume, dir.inode(), &name)? {
+            Some(link) if link.kind() == FileKind::Symlink => {
+                path.truncate(path.len() - name.len());
+                let target = volume.read_link(&link)?;
+                match target.first() {
+                    Some(b'/') => path = target,
+                    _ => path.extend_from_slice(&target),
+                }
+            }
+            _ => {
+                let new = NewInode {
+                    kind: FileKind::Regular,
+                    mode: 0o666 & !umask(),
+                    owner: caller(),
+                    rdev: Device { major: 0, minor: 0 },
+                };
+                return Ok(volume.create(dir.inode(), &name, &new)?);
+            }
+        }
+    }
+    Err(Why::new("Too many levels of symbolic links"))
+}
+
+/// A name that nothing has in a directory, for what is to be renamed.
+pub(crate) fn free_name(volume: &Volume, dir: &InodeRef) -> Try<Vec<u8>> {
+    let mut number = 0_u64;
+    loop {
+        let name = format!(".uext4-{number}").into_bytes();
+        if entry(volume, dir, &name)?.is_none() {
+            return Ok(name);
+        }
+        number += 1;
+    }
+}

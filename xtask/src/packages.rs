@@ -30,6 +30,11 @@ const PACKAGES: &[(&str, &str, &str)] = &[
     ("postgresql", "pg_createcluster", "the same, with a server of its own"),
     ("stress-ng", "stress-ng", "the load of `cargo xtask soak`"),
     ("util-linux", "fsfreeze", "a dirty image of a live kernel mount"),
+    ("bsdutils", "script", "a terminal: progress and colours"),
+    ("zsh", "zsh", "its completions"),
+    ("fish", "fish", "its completions"),
+    ("groff", "groff", "formats the manual pages"),
+    ("mandoc", "mandoc", "a second opinion of the manual pages"),
 ];
 
 /// What `cargo xtask old-kernel` needs besides, and nothing else does: 200 MB with what they need.

@@ -6,13 +6,14 @@
 
 use std::fmt::Write;
 
+use clap::Command;
 use clap::builder::{StyledStr, Styles};
 
 /// Commands as they are typed, and what each does.
 pub(crate) type Examples = &'static [(&'static str, &'static str)];
 
 /// The line above the examples.
-pub(crate) const TITLE: &str = "Examples:";
+const TITLE: &str = "Examples:";
 
 /// The examples as the help shows them, a line each.
 pub(crate) fn help(examples: Examples) -> StyledStr {
@@ -34,22 +35,43 @@ pub(crate) fn help_after(text: &str, examples: Examples) -> StyledStr {
     all
 }
 
+/// The lines of a verb's help that are examples.
+fn lines(verb: &Command) -> Vec<String> {
+    let (_, examples) = split(verb);
+    examples.lines().map(str::to_owned).collect()
+}
+
+/// What stands below the options of a verb's help: without the examples, and the examples.
+fn split(verb: &Command) -> (String, String) {
+    let help = verb.get_after_long_help().or(verb.get_after_help());
+    let help = help.map(ToString::to_string).unwrap_or_default();
+    let (text, examples) = help.split_once(&format!("{TITLE}\n")).unwrap_or((&help, ""));
+    (text.trim_end().to_owned(), examples.to_owned())
+}
+
+/// The command of an example and what it does.
+fn example(line: &str) -> (&str, &str) {
+    let (command, what) = line.trim_start().split_once("  ").unwrap_or_default();
+    (command, what.trim_start())
+}
+
+/// The examples in the help of a verb, and the other text below its options.
+pub(crate) fn of(verb: &Command) -> (Vec<(String, String)>, String) {
+    let owned = |line: &String| {
+        let (command, what) = example(line);
+        (command.to_owned(), what.to_owned())
+    };
+    (lines(verb).iter().map(owned).collect(), split(verb).0)
+}
+
 #[cfg(test)]
 mod tests {
     use clap::{CommandFactory, Parser};
 
-    use super::TITLE;
+    use super::{example, lines};
 
     /// Columns of a line of help.
     const COLUMNS: usize = 100;
-
-    /// The examples in the help of a verb.
-    fn examples(verb: &clap::Command) -> Vec<String> {
-        let help = verb.get_after_long_help().or(verb.get_after_help());
-        let help = help.map(ToString::to_string).unwrap_or_default();
-        let Some((_, examples)) = help.split_once(&format!("{TITLE}\n")) else { return Vec::new() };
-        examples.lines().map(str::to_owned).collect()
-    }
 
     /// The words of the part of a shell's command that calls uext4.
     fn words(command: &str) -> Vec<String> {
@@ -67,13 +89,13 @@ mod tests {
         let mut problems = Vec::new();
         for verb in crate::Command::command().get_subcommands().filter(|verb| !verb.is_hide_set()) {
             let name = verb.get_name();
-            let lines = examples(verb);
+            let lines = lines(verb);
             if lines.len() < 3 {
                 problems.push(format!("{name}: {} examples", lines.len()));
             }
             for line in lines {
-                let (command, what) = line.trim_start().split_once("  ").unwrap_or_default();
-                if what.trim().is_empty() || line.len() > COLUMNS {
+                let (command, what) = example(&line);
+                if what.is_empty() || line.len() > COLUMNS {
                     problems.push(format!("{name}: says nothing, or is too long: {line}"));
                 }
                 let words = words(command);

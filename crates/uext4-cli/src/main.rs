@@ -14,6 +14,7 @@ mod confine;
 mod copy;
 mod dates;
 mod examples;
+mod exit_status;
 mod failure;
 mod figures;
 #[cfg(test)]
@@ -31,6 +32,7 @@ mod keeper;
 mod keys;
 mod log;
 mod manager;
+mod manual_pages;
 mod mballoc;
 mod mode;
 mod mount_options;
@@ -58,9 +60,9 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::verb::{
-    cat, chattr, chmod, chown, cp, encrypt, extents, frag, freefrag, fsck, info, lab, ln, ls,
-    manual, mkdir, mkfs, mount, mv, quota, rm, stat, stats, sync, touch, trim, truncate, tune,
-    umount, verity,
+    cat, chattr, chmod, chown, completions, cp, encrypt, extents, frag, freefrag, fsck, info, lab,
+    ln, ls, manual, mkdir, mkfs, mount, mv, quota, rm, stat, stats, sync, touch, trim, truncate,
+    tune, umount, verity,
 };
 
 /// What the help of the whole command says of images.
@@ -73,16 +75,16 @@ starts at a byte of it (or with a suffix s, K, M, G or T). A path inside is IMAG
 #[command(name = "uext4", version, arg_required_else_help = true, after_help = IMAGES)]
 struct Command {
     /// A key of encrypted files: FILE, or DESCRIPTOR:FILE for policies of version 1
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE", display_order = 900)]
     key: Vec<String>,
     /// The device that has the journal of the image, if that is another one
-    #[arg(long, global = true, value_name = "PATH")]
+    #[arg(long, global = true, value_name = "PATH", display_order = 900)]
     journal_device: Option<PathBuf>,
     /// Print failures only: no remarks, no progress
-    #[arg(short, long, global = true)]
+    #[arg(short, long, global = true, display_order = 901)]
     quiet: bool,
-    /// Say what is done
-    #[arg(short, long, global = true, overrides_with = "quiet")]
+    /// Say what is done, unless it is to be quiet
+    #[arg(short, long, global = true, display_order = 901)]
     verbose: bool,
     #[command(subcommand)]
     verb: Verb,
@@ -122,6 +124,7 @@ enum Verb {
     Mv(mv::Args),
     Lab(lab::Args),
     Manual(manual::Args),
+    Completions(completions::Args),
 }
 
 fn main() -> ExitCode {
@@ -171,6 +174,7 @@ fn main() -> ExitCode {
         Verb::Mv(args) => mv::run(&args),
         Verb::Lab(args) => lab::run(args),
         Verb::Manual(args) => manual::run(&args, Command::command()),
+        Verb::Completions(args) => completions::run(&args, Command::command()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -5,7 +5,9 @@ use std::fmt::Write;
 use uext4::config::{ABLATION, EXT4_WORDS, OPTIONS};
 #[cfg(test)]
 use uext4_options::markdown;
-use uext4_options::{help as rows, knows, names};
+use uext4_options::{Entry, entries, help as rows, knows, names};
+
+use crate::usage::meant;
 
 /// What `uext4 mount --help` says of them.
 pub(crate) fn help() -> String {
@@ -18,6 +20,15 @@ pub(crate) fn help() -> String {
     let _ = write!(text, "\nFor comparison alone, because each makes something worse:\n");
     text.push_str(&rows(ABLATION));
     text
+}
+
+/// The same for the manual: sections and what is in them.
+pub(crate) fn manual() -> [(&'static str, Vec<Entry>); 2] {
+    let mut all = entries(OPTIONS);
+    all.extend(entries(uext4_device::MOUNT_OPTIONS));
+    all.extend(entries(uext4_fuse::MOUNT_OPTIONS));
+    all.extend(entries(EXT4_WORDS));
+    [("OPTIONS", all), ("OPTIONS FOR COMPARISON ALONE", entries(ABLATION))]
 }
 
 /// Whether a table has the name of a word of `-o`.
@@ -40,11 +51,8 @@ pub(crate) fn unknown(word: &str) -> String {
         .chain(names(uext4_device::MOUNT_OPTIONS))
         .chain(names(uext4_fuse::MOUNT_OPTIONS))
         .chain(names(ABLATION));
-    let near = all.map(|other| (strsim::damerau_levenshtein(name, other), other)).min();
-    // A third of the letters, and one at least, may be wrong.
-    let most = (name.chars().count() / 3).max(1);
-    match near.filter(|(distance, _)| *distance <= most) {
-        Some((_, other)) => {
+    match meant(name, all) {
+        Some(other) => {
             format!("mount option '{word}': unknown; did you mean '{other}{value}'?")
         }
         None => format!("mount option '{word}': unknown"),

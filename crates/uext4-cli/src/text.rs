@@ -78,6 +78,12 @@ fn civil(seconds: i64) -> Civil {
     }
 }
 
+/// `2026-11-21`.
+pub(crate) fn date(seconds: i64) -> String {
+    let c = civil(seconds);
+    format!("{:04}-{:02}-{:02}", c.year, c.month, c.day)
+}
+
 /// `2026-11-21 04:14`, as `ls --time-style=long-iso`.
 pub(crate) fn time_short(time: Timestamp) -> String {
     let c = civil(time.secs);

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, CommandFactory};
 
 use crate::Command;
@@ -12,11 +13,11 @@ use crate::verb::fsck;
 /// help because no verb was named with status 2, and a wrong word with status 2, or 16 from `fsck`,
 /// as of fsck(8).
 pub(crate) fn exit(error: &clap::Error, words: &[OsString]) -> ! {
-    let is_help = error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+    let is_help = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
     if !error.use_stderr() || is_help {
         error.exit();
     }
-    say(&sentence(error));
+    say(&unknown_verb(error, words).unwrap_or_else(|| sentence(error)));
     std::process::exit(if is_of_fsck(words) { fsck::USAGE.into() } else { 2 });
 }
 
@@ -35,6 +36,36 @@ fn is_of_fsck(words: &[OsString]) -> bool {
         }
     }
     false
+}
+
+/// What is said of a verb that there is none of.
+fn unknown_verb(error: &clap::Error, words: &[OsString]) -> Option<String> {
+    if error.kind() != ErrorKind::InvalidSubcommand {
+        return None;
+    }
+    let Some(ContextValue::String(verb)) = error.get(ContextKind::InvalidSubcommand) else {
+        return None;
+    };
+    // What the verb would be one of: `lab` has verbs of its own.
+    let mut command = Command::command();
+    for word in words.iter().skip(1).take_while(|word| *word != verb.as_str()) {
+        if let Some(below) = command.find_subcommand(word) {
+            command = below.clone();
+        }
+    }
+    let verbs = command.get_subcommands().filter(|verb| !verb.is_hide_set());
+    let meant = meant(verb, verbs.map(clap::Command::get_name));
+    let help = || format!("; `{} --help` lists all", command.get_name());
+    let hint = meant.map_or_else(help, |meant| format!("; did you mean '{meant}'?"));
+    Some(format!("verb '{}': unknown{hint}", crate::failure::one_line(verb)))
+}
+
+/// The one of some names that a word was meant to be: a third of its letters, and one at least, may
+/// be wrong.
+pub(crate) fn meant<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let near = names.map(|name| (strsim::damerau_levenshtein(word, name), name)).min();
+    let most = (word.chars().count() / 3).max(1);
+    near.filter(|(distance, _)| *distance <= most).map(|(_, name)| name)
 }
 
 /// What clap has to say, in one line.
@@ -66,7 +97,27 @@ fn paragraph(lines: &[&str]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[test]
+    fn a_verb_that_was_meant_is_named() {
+        for (words, want) in [
+            (&["uext4", "sl"][..], "verb 'sl': unknown; did you mean 'ls'?"),
+            (&["uext4", "mkfz", "disk.img"], "verb 'mkfz': unknown; did you mean 'mkfs'?"),
+            (&["uext4", "help", "umuont"], "verb 'umuont': unknown; did you mean 'umount'?"),
+            (&["uext4", "lab", "rnu"], "verb 'rnu': unknown; did you mean 'run'?"),
+            (
+                &["uext4", "-q", "frobnicate"],
+                "verb 'frobnicate': unknown; `uext4 --help` lists all",
+            ),
+        ] {
+            let error = Command::try_parse_from(words).err().expect("no such verb");
+            let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+            assert_eq!(unknown_verb(&error, &words).as_deref(), Some(want));
+        }
+    }
 
     #[test]
     fn a_message_of_clap_becomes_one_line() {

@@ -12,7 +12,7 @@
 
 mod show;
 
-pub use show::{help, markdown};
+pub use show::{Entry, entries, help, markdown};
 
 use std::fmt;
 use std::ops::RangeInclusive;

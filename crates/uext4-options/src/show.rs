@@ -58,6 +58,24 @@ pub fn help<T>(rows: &[Row<T>]) -> String {
     text
 }
 
+/// A row for a manual page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its options as a user types them.
+    pub forms: Vec<String>,
+    /// What holds where none of them is given; may be empty.
+    pub default: &'static str,
+    /// One line.
+    pub help: &'static str,
+}
+
+/// The rows, for a manual page.
+#[must_use]
+pub fn entries<T>(rows: &[Row<T>]) -> Vec<Entry> {
+    let entry = |row: &Row<T>| Entry { forms: row.forms(), default: row.default, help: row.help };
+    rows.iter().map(entry).collect()
+}
+
 /// The rows as a table of Markdown: option, default, what it does.
 #[must_use]
 pub fn markdown<T>(rows: &[Row<T>]) -> String {

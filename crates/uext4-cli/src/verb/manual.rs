@@ -1,43 +1,65 @@
 //! `uext4 manual`: the manual pages, from the command line that this program takes.
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::examples::{self, Examples};
 use crate::failure::{At, Result, Why};
+use crate::manual_pages::{self, Page};
+use crate::output::Output;
+use crate::usage::meant;
 
 /// What the help shows.
 const EXAMPLES: Examples = &[
-    ("uext4 manual man1", "write the pages into the folder man1"),
-    ("uext4 manual /usr/local/share/man/man1", "where man(1) finds them"),
-    ("uext4 manual /tmp/pages", "where nothing else is"),
+    ("uext4 manual mkfs | man -l -", "read the page of a verb, uext4-mkfs(1)"),
+    ("uext4 manual uext4.5 | man -l -", "read about the mount options, uext4(5)"),
+    ("uext4 manual --output /usr/local/share/man", "write all pages where man(1) finds them"),
 ];
 
-/// Write the manual pages into a folder: uext4(1), and a page for each verb
+/// Print or write the manual pages: uext4(1), a page for each verb, uext4(5) of mount options
 #[derive(clap::Args)]
 #[command(after_help = examples::help(EXAMPLES))]
 pub(crate) struct Args {
-    /// The folder, such as /usr/local/share/man/man1; it is made if it does not exist
-    folder: PathBuf,
+    /// Write all pages into man1 and man5 of this folder, which are made if they do not exist
+    #[arg(short, long, value_name = "DIR", conflicts_with = "page")]
+    output: Option<PathBuf>,
+    /// Print one page: of a verb, or uext4.5
+    #[arg(default_value = "uext4")]
+    page: String,
 }
 
 /// Runs the verb on the whole command line.
 pub(crate) fn run(args: &Args, command: clap::Command) -> Result<()> {
-    let folder = &args.folder;
-    let made = fs::create_dir_all(folder).map_err(|error| match folder.exists() {
+    let pages = manual_pages::all(command).at("manual", "the pages")?;
+    match &args.output {
+        Some(folder) => pages.iter().try_for_each(|page| write(folder, page)),
+        None => print(&args.page, &pages),
+    }
+}
+
+fn write(folder: &Path, page: &Page) -> Result<()> {
+    let section = folder.join(format!("man{}", page.section));
+    let made = fs::create_dir_all(&section).map_err(|error| match section.exists() {
         true => Why::new("is no directory"),
         false => Why::from(error),
     });
-    made.at("manual", folder.display())?;
-    clap_mangen::generate_to(command, folder).at("manual", folder.display())?;
-    keep_columns(&folder.join("uext4-mount.1")).at("manual", folder.display())
+    made.at("manual", section.display())?;
+    let path = section.join(page.file());
+    fs::write(&path, &page.text).at("manual", path.display())
 }
 
-/// The mount options stand in columns, which a page must not fill into lines.
-fn keep_columns(page: &Path) -> io::Result<()> {
-    let text = fs::read_to_string(page)?;
-    let Some((head, options)) = text.split_once(".SH EXTRA\n") else { return Ok(()) };
-    let options = options.replacen("\n.SH", "\n.fi\n.SH", 1);
-    fs::write(page, format!("{head}.SH MOUNT OPTIONS\n.nf\n{options}"))
+fn print(name: &str, pages: &[Page]) -> Result<()> {
+    let is_it = |page: &&Page| {
+        let verb = page.name.strip_prefix("uext4-");
+        verb == Some(name) || page.name == name || page.file() == name
+    };
+    let Some(page) = pages.iter().find(is_it) else {
+        let names = pages.iter().filter_map(|page| page.name.strip_prefix("uext4-"));
+        let hint = meant(name, names).map(|name| format!("; did you mean '{name}'?"));
+        let why = format!("there is no such page{}", hint.unwrap_or_default());
+        return Err(Why::new(why).at("manual", name));
+    };
+    let mut output = Output::new();
+    output.bytes(&page.text)?;
+    output.finish()
 }

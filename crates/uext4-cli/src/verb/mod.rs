@@ -4,6 +4,7 @@ pub(crate) mod cat;
 pub(crate) mod chattr;
 pub(crate) mod chmod;
 pub(crate) mod chown;
+pub(crate) mod completions;
 pub(crate) mod cp;
 pub(crate) mod encrypt;
 pub(crate) mod extents;

@@ -19,6 +19,11 @@ impl Progress {
         Self::start(verb, style)
     }
 
+    /// Starts to count the bytes of an image that `verb` makes.
+    pub(crate) fn image(verb: &'static str) -> Self {
+        Self::start(verb, "{spinner} {prefix}: {bytes} written, {bytes_per_sec}")
+    }
+
     /// Shows that `what` is waited for.
     pub(crate) fn wait(verb: &'static str, what: String) -> Self {
         let progress = Self::start(verb, "{spinner} {prefix}: {msg} ({elapsed})");

@@ -16,20 +16,20 @@ impl Files<'_> {
         self.geometry.layout.features.incompat.contains(Incompat::EXTENT)
     }
 
-    /// Allocates `count` blocks of a file from `at` on, and maps them. Returns their runs, and the
+    /// Allocates these blocks of a file from `at` on, and maps them. Returns their runs, and the
     /// number of indirect blocks.
     pub(crate) fn map_blocks(
         &mut self,
         raw: &mut RawInode,
-        count: u64,
-        at: u64,
+        wanted: impl Iterator<Item = u64>,
+        at: &mut u64,
     ) -> Result<(Vec<Extent>, u64)> {
-        let (mut runs, mut nodes, mut at) = (Vec::new(), 0, at);
-        for n in 0..u32::try_from(count).unwrap_or(u32::MAX) {
-            let n = FileBlock(n);
+        let (mut runs, mut nodes) = (Vec::new(), 0);
+        for n in wanted {
+            let n = FileBlock(u32::try_from(n).map_err(|_| no_space())?);
             let way = path(n, self.geometry.layout.block_size).ok_or_else(no_space)?;
-            nodes += self.add_indirect(raw, &way, &mut at)?;
-            let block = self.take_from(&mut at)?;
+            nodes += self.add_indirect(raw, &way, at)?;
+            let block = self.take_from(at)?;
             self.set_number(raw, &way, way.steps.len(), BlockNo(block));
             append(&mut runs, n, block);
         }

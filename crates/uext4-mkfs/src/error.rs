@@ -26,6 +26,14 @@ pub enum MkfsError {
         /// What is wrong with it.
         why: String,
     },
+    /// What the file system was to be filled with cannot be read.
+    #[error("{path}: {why}")]
+    Source {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        why: String,
+    },
     /// The computed layout cannot be opened, which is an error of this crate.
     #[error("cannot lay out the file system: {0}")]
     Layout(#[from] FormatError),

@@ -6,6 +6,7 @@ use crate::inodes::Files;
 use crate::journal_device::{self, JournalDevice};
 use crate::options::Options;
 use crate::output::{Image, Output};
+use crate::populate::{Carrier, Fill};
 use crate::space::Space;
 use crate::tables;
 use uext4_device::Device;
@@ -62,6 +63,21 @@ pub fn format_with_journal(
     options: &Options,
     external: Option<&JournalDevice<'_>>,
 ) -> Result<Report> {
+    format_filled(device, options, external, None)
+}
+
+/// Makes an ext4 file system that holds a tree of files. As without it, nothing looks like a
+/// complete file system until all is written.
+///
+/// # Errors
+/// Those of [`format_with_journal()`]; [`MkfsError::Source`]: a file of the tree cannot be read, or
+/// not be stored.
+pub fn format_filled(
+    device: &dyn Device,
+    options: &Options,
+    external: Option<&JournalDevice<'_>>,
+    fill: Option<&Fill<'_>>,
+) -> Result<Report> {
     if device.read_only() {
         return Err(MkfsError::option("the device is read-only"));
     }
@@ -69,12 +85,19 @@ pub fn format_with_journal(
     if let Some(external) = external {
         external.adapt(&mut options)?;
     }
-    let options = &options.settled(device.len())?;
+    let has_default_inodes = options.inodes.is_none() && options.inode_ratio.is_none();
+    let mut options = options.settled(device.len())?;
     let features = options.feature_set()?;
     if features.incompat.contains(Incompat::JOURNAL_DEV) {
-        return journal_device::make(device, options, &features);
+        return journal_device::make(device, &options, &features);
     }
-    let mut geometry = geometry::plan(device.len(), options)?;
+    let mut geometry = geometry::plan(device.len(), &options)?;
+    let inodes = fill.map_or(Ok(0), Fill::inodes)?;
+    if has_default_inodes && geometry.layout.inodes_count < inodes {
+        options.inodes = Some(inodes);
+        geometry = geometry::plan(device.len(), &options)?;
+    }
+    let options = &options;
     let layout = geometry.layout.clone();
     let first = layout.first_data_block.get();
     let mut space = Space::new(first, layout.blocks_count);
@@ -95,6 +118,7 @@ pub fn format_with_journal(
     let mut files = Files::new(&mut geometry, &mut space, &mut touched);
     files.device_name = device.name();
     files.external = external;
+    files.fill = fill;
     let mut warnings = files.make(options, &descs)?;
     for (what, text, most) in
         [("label", &options.label, 16), ("last mounted directory", &options.last_mounted, 64)]
@@ -103,7 +127,7 @@ pub fn format_with_journal(
             warnings.push(format!("{what} is longer than {most} bytes and was cut"));
         }
     }
-    let (blocks, slots, journal) = (files.blocks, files.slots, files.journal);
+    let (blocks, slots, journal, jobs) = (files.blocks, files.slots, files.journal, files.jobs);
     let (directories, last_ino) = (files.directories, files.last_ino);
     fill_descriptors(&layout, &space, &touched, last_ino, &mut descs);
     for ino in directories {
@@ -121,7 +145,15 @@ pub fn format_with_journal(
     }
     let journal_blocks = journal.iter().map(|e| u64::from(e.len)).sum();
     let image = Image { geometry: &geometry, space: &space, descs, blocks, slots, journal };
-    output.write(image, options)?;
+    output.erase(&image, options)?;
+    match fill {
+        Some(fill) => {
+            let carrier = Carrier::new(device, fill, &jobs);
+            let carried = carrier.run(|| output.write(image))?;
+            output.writer.written += carried;
+        }
+        None => output.write(image)?,
+    }
     if let Some(external) = external {
         external.add_user(geometry.layout.uuid)?;
     }

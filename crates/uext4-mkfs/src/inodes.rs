@@ -6,6 +6,7 @@ use crate::geometry::Geometry;
 use crate::journal::BLOCKS_WITH_JOURNAL;
 use crate::journal_device::JournalDevice;
 use crate::options::Options;
+use crate::populate::{Fill, Job, Sweep};
 use crate::space::Space;
 use crate::tables::touch;
 use std::collections::BTreeMap;
@@ -22,9 +23,11 @@ use uext4_ondisk::{
 
 /// The inode that lists bad blocks.
 const BAD_BLOCKS: Ino = Ino(1);
-const LOST_AND_FOUND: Ino = Ino(11);
+pub(crate) const LOST_AND_FOUND: Ino = Ino(11);
 /// Bytes of lost+found, so that fsck need not allocate; at most 12 blocks.
-const LOST_AND_FOUND_BYTES: u32 = 16 * 1024;
+pub(crate) const LOST_AND_FOUND_BYTES: u32 = 16 * 1024;
+/// Mode of the root.
+pub(crate) const ROOT_MODE: u16 = 0o755;
 /// The kernel reads no larger orphan files than of one block less.
 const ORPHAN_BLOCKS_END: u64 = 513;
 /// Index of the double-indirect block in `i_block`.
@@ -49,6 +52,12 @@ pub(crate) struct Files<'a> {
     pub(crate) device_name: String,
     /// The device that has the journal, if that is another one.
     pub(crate) external: Option<&'a JournalDevice<'a>>,
+    /// What it is to hold, beside what every file system does.
+    pub(crate) fill: Option<&'a Fill<'a>>,
+    /// What is to be done with the content of the files.
+    pub(crate) jobs: Vec<Job>,
+    /// Where blocks of a tree's files are found, while they are planned.
+    pub(crate) sweep: Option<Sweep>,
     /// Blocks in use before there is a file.
     table_blocks: u64,
     /// First block and blocks of each piece of the journal, its superblock first.
@@ -74,6 +83,9 @@ impl<'a> Files<'a> {
             last_ino: LOST_AND_FOUND,
             device_name: String::new(),
             external: None,
+            fill: None,
+            jobs: Vec::new(),
+            sweep: None,
             journal: Vec::new(),
         }
     }
@@ -86,8 +98,10 @@ impl<'a> Files<'a> {
     ) -> Result<Vec<String>> {
         let mut warnings = Vec::new();
         self.bad_blocks();
-        self.root_directory(options)?;
-        self.lost_and_found()?;
+        if self.fill.is_none() {
+            self.root_directory(options)?;
+            self.lost_and_found()?;
+        }
         if self.has(Compat::RESIZE_INODE) {
             self.resize_inode()?;
         }
@@ -112,6 +126,9 @@ impl<'a> Files<'a> {
         }
         if self.geometry.layout.has_mmp() {
             self.mmp_block(options)?;
+        }
+        if let Some(fill) = self.fill {
+            self.jobs = self.populate(options, fill)?;
         }
         if self.geometry.layout.features.ro_compat.contains(RoCompat::QUOTA) {
             self.quota_files(options)?;
@@ -201,15 +218,28 @@ impl<'a> Files<'a> {
     }
 
     pub(crate) fn put_inode(&mut self, ino: Ino, raw: &RawInode) -> Result<()> {
+        let began_inline = self.began_inline(ino);
+        self.put_inode_with(ino, raw, |area| {
+            if began_inline && let Some(start) = area.get_mut(..IBODY_HEADER_SIZE) {
+                let mut header = RawXattrIbodyHeader::zeroed();
+                header.h_magic.set(XATTR_MAGIC);
+                start.copy_from_slice(header.bytes());
+            }
+        })
+    }
+
+    /// The same, with what `write` puts into the area of attributes, if there is one.
+    pub(crate) fn put_inode_with(
+        &mut self,
+        ino: Ino,
+        raw: &RawInode,
+        write: impl FnOnce(&mut [u8]),
+    ) -> Result<()> {
         let layout = &self.geometry.layout;
         let mut slot = vec![0; layout.inode_size as usize];
         raw.write(&mut slot).map_err(|kind| corrupt(ino, kind))?;
-        if self.began_inline(ino)
-            && let Some(at) = inode::xattr_offset(&slot)
-        {
-            let mut header = RawXattrIbodyHeader::zeroed();
-            header.h_magic.set(XATTR_MAGIC);
-            slot[at..at + IBODY_HEADER_SIZE].copy_from_slice(header.bytes());
+        if let Some(at) = inode::xattr_offset(&slot) {
+            write(&mut slot[at..]);
         }
         inode::seal_inode(&mut slot, layout.checksums.inode_seed(ino, 0));
         self.slots.insert(ino, slot);
@@ -241,13 +271,13 @@ impl<'a> Files<'a> {
     }
 
     fn root_directory(&mut self, options: &Options) -> Result<()> {
-        let mut raw = self.new_inode(FileKind::Directory, 0o755, 3);
+        let mut raw = self.new_inode(FileKind::Directory, ROOT_MODE, 3);
         raw.set_uid(options.root_owner.0);
         raw.set_gid(options.root_owner.1);
         self.directory(Ino::ROOT, raw, 1, Some((b"lost+found", LOST_AND_FOUND)))
     }
 
-    fn lost_and_found(&mut self) -> Result<()> {
+    pub(crate) fn lost_and_found(&mut self) -> Result<()> {
         let layout = &self.geometry.layout;
         let mut blocks = (LOST_AND_FOUND_BYTES / layout.block_size).clamp(2, 12);
         if self.began_inline(LOST_AND_FOUND) {
@@ -371,10 +401,28 @@ impl<'a> Files<'a> {
     /// Allocates a block for a node of an extent tree: right before the data if that block is free,
     /// as in mke2fs.
     pub(crate) fn take_node(&mut self, extents: &[Extent]) -> Result<u64> {
+        if self.sweep.is_some() {
+            return self.take_swept_block();
+        }
         let goal = extents.first().map_or(0, |e| e.start.get() - 1);
         let at = self.space.find_one(goal).ok_or_else(no_space)?;
         self.take(at, 1);
         Ok(at)
+    }
+
+    /// Allocates as many blocks as the sweep finds in one piece, at most `count`. Returns the first
+    /// and their number.
+    pub(crate) fn take_swept(&mut self, count: u64) -> Result<(u64, u64)> {
+        let sweep = self.sweep.as_mut();
+        let found = sweep.and_then(|sweep| sweep.find(self.space, count));
+        let (at, count) = found.ok_or_else(no_room_for_tree)?;
+        self.take(at, count);
+        Ok((at, count))
+    }
+
+    /// Allocates one block, or cluster, of the sweep.
+    pub(crate) fn take_swept_block(&mut self) -> Result<u64> {
+        self.take_swept(self.ratio()).map(|(at, _)| at)
     }
 
     /// Creates the resize inode. Its double-indirect block lists the primary reserved descriptor
@@ -473,7 +521,10 @@ impl<'a> Files<'a> {
                 let nodes = self.map(ino, &mut raw, &extents, None)?;
                 (extents, nodes)
             }
-            false => self.map_blocks(&mut raw, u64::from(count), goal)?,
+            false => {
+                let mut at = goal;
+                self.map_blocks(&mut raw, 0..u64::from(count), &mut at)?
+            }
         };
         let blocks = |run: &Extent| run.start.get()..run.start.get() + u64::from(run.len);
         for at in extents.iter().flat_map(blocks) {
@@ -489,6 +540,10 @@ impl<'a> Files<'a> {
         self.last_ino = ino;
         Ok(())
     }
+}
+
+fn no_room_for_tree() -> MkfsError {
+    MkfsError::option("not enough space for the files: give a larger size")
 }
 
 pub(crate) fn no_space() -> MkfsError {

@@ -103,8 +103,8 @@ impl Files<'_> {
             true => self.journal_extents(&mut raw, count, self.journal_goal(options)?)?,
             false => {
                 // As in mke2fs, not in the middle: near its inode.
-                let at = self.geometry.layout.first_data_block.get();
-                self.map_blocks(&mut raw, count, at)?
+                let mut at = self.geometry.layout.first_data_block.get();
+                self.map_blocks(&mut raw, 0..count, &mut at)?
             }
         };
         let block_size = self.geometry.layout.block_size;

@@ -24,6 +24,7 @@ mod journal;
 mod journal_device;
 mod options;
 mod output;
+pub mod populate;
 mod profile;
 mod quota;
 mod space;
@@ -31,7 +32,7 @@ mod tables;
 
 pub use defaults::{Errors, FsType, HashAlgorithm, Length};
 pub use error::{MkfsError, Result};
-pub use format::{Report, format, format_with_journal};
+pub use format::{Report, format, format_filled, format_with_journal};
 pub use identity::Identity;
 pub use journal_device::JournalDevice;
 pub use options::Options;

@@ -123,15 +123,21 @@ impl<'a> Output<'a> {
         self.writer.is_zero || !self.lazy_tables
     }
 
-    /// Writes all but the superblock: [`Writer::finish`] must follow.
-    pub(crate) fn write(&mut self, image: Image<'_>, options: &Options) -> Result<()> {
-        if !self.writer.is_zero {
-            self.writer.wipe_ends()?;
-            if options.assume_zeroed != Some(true) {
-                self.zero_tables(&image)?;
-                self.zero_journal(&image, options.lazy_journal_init == Some(true))?;
-            }
+    /// Erases what the device has in the places of structures, before anything is written.
+    pub(crate) fn erase(&mut self, image: &Image<'_>, options: &Options) -> Result<()> {
+        if self.writer.is_zero {
+            return Ok(());
         }
+        self.writer.wipe_ends()?;
+        if options.assume_zeroed == Some(true) {
+            return Ok(());
+        }
+        self.zero_tables(image)?;
+        self.zero_journal(image, options.lazy_journal_init == Some(true))
+    }
+
+    /// Writes all but the superblock: [`Writer::finish`] must follow.
+    pub(crate) fn write(&mut self, image: Image<'_>) -> Result<()> {
         self.write_slots(&image)?;
         for (block, bytes) in &image.blocks {
             self.put("file", *block, bytes)?;

@@ -5,15 +5,15 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use uext4_device::{DaxDevice, FileDevice, FileOptions, SharedDevice};
-use uext4_mkfs::{FsType, JournalDevice, Options, Report, format_with_journal};
+use uext4_device::{DaxDevice, Device, FileDevice, FileOptions, SharedDevice};
+use uext4_mkfs::populate::Fill;
+use uext4_mkfs::{
+    FsType, JournalDevice, MkfsError, Options, Report, format_filled, format_with_journal,
+};
 use uuid::Uuid;
 
-use crate::copy::host_source::HostSource;
-use crate::copy::image_target::ImageTarget;
-use crate::copy::tree::{Copier, Settings, Words};
 use crate::examples::{self, Examples};
-use crate::failure::{At, Failure, Outcome, Result, Why};
+use crate::failure::{At, Failure, Result, Why};
 use crate::image::{self, Access};
 use crate::journal;
 use crate::output::Output;
@@ -23,6 +23,7 @@ use crate::signature;
 use crate::spec::{Image, Part, SIZE_FORMS, parse_size};
 use crate::verbosity::remark;
 
+mod fill;
 mod room;
 
 /// What the help shows.
@@ -154,6 +155,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
         _ => None,
     };
+    // Before the image is there, which may be in it.
+    let source = args.fill.as_deref().map(fill::Source::read).transpose()?;
     let (device, made) = open(args, &image, place, options.size)?;
     if let (false, Some(found)) =
         (args.force, signature::of(device.as_ref(), place::sector(&image)))
@@ -161,25 +164,21 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let why = Why::new(format!("{}; use -F to overwrite it", found.sentence()));
         return Err(why.at("mkfs", &image));
     }
-    let report = match format_with_journal(device.as_ref(), &options, external.as_ref()) {
+    let report = match make(device.as_ref(), &options, external.as_ref(), source.as_ref()) {
         Ok(report) => report,
         Err(error) => {
             if made {
                 // Our own file, and nothing is in it.
                 let _ = std::fs::remove_file(&image.path);
             }
-            return Err(Why::new(error.to_string()).at("mkfs", &image));
+            return Err(match error {
+                MkfsError::Source { .. } => Failure::line(&format!("mkfs: {error}")),
+                _ => Why::new(error.to_string()).at("mkfs", &image),
+            });
         }
     };
     for warning in &report.warnings {
         remark(&format!("mkfs: {image}: warning: {warning}"));
-    }
-    // The devices are closed here, so that filling can take them again.
-    drop((device, external));
-    drop(log);
-    journal::give(path);
-    if let Some(dir) = &args.fill {
-        fill(&image, dir)?;
     }
     if args.quiet {
         return Ok(());
@@ -191,6 +190,25 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         output.line("Its top directory is root's: with -E root_owner it is yours")?;
     }
     output.finish()
+}
+
+/// Makes the file system, and fills it.
+fn make(
+    device: &dyn Device,
+    options: &Options,
+    external: Option<&JournalDevice<'_>>,
+    source: Option<&fill::Source>,
+) -> uext4_mkfs::Result<Report> {
+    let Some(source) = source else { return format_with_journal(device, options, external) };
+    let progress = Progress::image("mkfs");
+    let fill = Fill {
+        tree: source.tree(),
+        contents: source.contents(),
+        is_reproducible: false,
+        threads: fill::threads(),
+        progress: &|bytes| progress.add_bytes(bytes),
+    };
+    format_filled(device, options, external, Some(&fill))
 }
 
 /// The device that `-J device=` names.
@@ -430,25 +448,6 @@ fn size(text: &str, block_size: Option<u32>) -> Option<u64> {
         Ok(count) => count.checked_mul(u64::from(block_size.unwrap_or(1024))),
         Err(_) => parse_size(text),
     }
-}
-
-fn fill(image: &Image, dir: &std::path::Path) -> Result<()> {
-    let volume = image::volume("mkfs", image, Access::Write)?;
-    let (mut progress, mut outcome) = (Progress::bytes("mkfs"), Outcome::default());
-    let settings = Settings { recursive: true, ..Settings::default() };
-    let root = volume.root().at("mkfs", image)?;
-    let node = HostSource.open_contents(dir).at("mkfs", dir.display())?;
-    let target = ImageTarget::new(&volume, 0);
-    let to = format!("{image}:/");
-    let words = Words { path: dir.as_os_str().as_encoded_bytes(), to: to.as_bytes() };
-    Copier::new(&HostSource, &target, settings, &mut progress, &mut outcome).copy_contents(
-        node,
-        words,
-        ImageTarget::node(root),
-    );
-    drop(progress);
-    image::close("mkfs", image, volume)?;
-    outcome.finish()
 }
 
 fn print(report: &Report, output: &mut Output) -> Result<()> {

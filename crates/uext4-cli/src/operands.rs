@@ -9,9 +9,9 @@ use std::ffi::OsString;
 
 use uext4::{Device, ErrorKind, FileKind, InodeRef, NewInode, Owner, Volume};
 
-use crate::failure::{At, Outcome, Result, Why};
+use crate::failure::{At, Failure, Outcome, Result, Why, say};
 use crate::image::{self, Access};
-use crate::image_path::{Last, SYMLINKS_MAX, names, resolve, resolve_parent};
+use crate::image_path::{Last, Resolved, SYMLINKS_MAX, names, resolve, resolve_parent};
 use crate::spec::{self, Image, ImagePath};
 
 /// Result of a step at one operand.
@@ -83,6 +83,23 @@ impl Images {
 /// Takes operands apart that all lie in images.
 pub(crate) fn paths(verb: &str, names: &[OsString]) -> Result<Vec<ImagePath>> {
     names.iter().map(|name| spec::in_image(verb, name)).collect()
+}
+
+/// The sources and the target of a verb that has both: the last operand, or what `-t` names.
+pub(crate) fn split_target<'a>(
+    verb: &str,
+    paths: &'a [OsString],
+    directory: Option<&'a OsString>,
+) -> Result<(&'a [OsString], &'a OsString)> {
+    match (directory, paths.split_last()) {
+        (Some(directory), _) => Ok((paths, directory)),
+        (None, Some((target, sources @ [_, ..]))) => Ok((sources, target)),
+        (None, only) => {
+            let only = only.map_or_else(Default::default, |(only, _)| only.display().to_string());
+            say(&format!("{verb}: {only}: needs a target after it"));
+            Err(Failure::Status(2))
+        }
+    }
 }
 
 /// Does `work` at each operand.
@@ -178,36 +195,48 @@ pub(crate) fn entry(volume: &Volume, dir: &InodeRef, name: &[u8]) -> Try<Option<
     }
 }
 
-/// Makes an empty file where a path leads, as open(2) does: also where a symbolic link at its end
-/// leads to nothing.
-pub(crate) fn make_file(volume: &Volume, path: &[u8]) -> Try<InodeRef> {
+/// Where a path leads in the end, also through symbolic links at its end.
+pub(crate) struct End {
+    /// The directory.
+    pub(crate) dir: Resolved,
+    /// The name in it.
+    pub(crate) name: Vec<u8>,
+    /// What has the name, which is no symbolic link.
+    pub(crate) inode: Option<InodeRef>,
+}
+
+/// Finds the place of a file that is written or made, as open(2) does.
+pub(crate) fn end_of(volume: &Volume, path: &[u8]) -> Try<End> {
     let mut path = path.to_vec();
     for _ in 0..SYMLINKS_MAX {
-        if path.last() == Some(&b'/') {
-            return Err(Why::new("Is a directory"));
-        }
         let (dir, name) = resolve_parent(volume, &path)?;
-        match entry(volume, dir.inode(), &name)? {
-            Some(link) if link.kind() == FileKind::Symlink => {
-                path.truncate(path.len() - name.len());
-                let target = volume.read_link(&link)?;
-                match target.first() {
-                    Some(b'/') => path = target,
-                    _ => path.extend_from_slice(&target),
-                }
-            }
-            _ => {
-                let new = NewInode {
-                    kind: FileKind::Regular,
-                    mode: 0o666 & !umask(),
-                    owner: caller(),
-                    rdev: Device { major: 0, minor: 0 },
-                };
-                return Ok(volume.create(dir.inode(), &name, &new)?);
-            }
+        let inode = match entry(volume, dir.inode(), &name)? {
+            Some(inode) if inode.kind() == FileKind::Symlink => inode,
+            None if path.last() == Some(&b'/') => return Err(Why::new("Is a directory")),
+            inode => return Ok(End { dir, name, inode }),
+        };
+        let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+        path.truncate(end - name.len());
+        let target = volume.read_link(&inode)?;
+        match target.first() {
+            Some(b'/') => path = target,
+            _ => path.extend_from_slice(&target),
         }
     }
     Err(Why::new("Too many levels of symbolic links"))
+}
+
+/// Makes an empty file where a path leads, also where a symbolic link at its end leads to nothing.
+pub(crate) fn make_file(volume: &Volume, path: &[u8]) -> Try<InodeRef> {
+    let end = end_of(volume, path)?;
+    new_file(volume, end.dir.inode(), &end.name, 0o666 & !umask())
+}
+
+/// Makes an empty file of the caller.
+pub(crate) fn new_file(volume: &Volume, dir: &InodeRef, name: &[u8], mode: u16) -> Try<InodeRef> {
+    let rdev = Device { major: 0, minor: 0 };
+    let new = NewInode { kind: FileKind::Regular, mode, owner: caller(), rdev };
+    Ok(volume.create(dir, name, &new)?)
 }
 
 /// A name that nothing has in a directory, for what is to be renamed.

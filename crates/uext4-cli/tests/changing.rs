@@ -14,7 +14,7 @@ use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use common::kernel::Kernel;
-use common::{Scratch, as_nobody, assert_clean, at, has, is_root, run, run_fails, run_ok};
+use common::{Scratch, UEXT4, as_nobody, assert_clean, at, has, is_root, run, run_fails, run_ok};
 use uext4_sim::tree::compare::{self, Scope};
 
 /// What both images hold at first.
@@ -155,6 +155,77 @@ const MODES_OWNERS: &[&str] = &[
     "mkdir @/no/dir @/n",
 ];
 
+/// Copies, moves and removals.
+const NAMES: &[&str] = &[
+    // cp
+    "cp -a @/d @/new",
+    "cp -a @/d @/dirs",
+    "cp -aT @/d @/dirs",
+    "cp -a @/d/. @/dirs",
+    "cp -a @/d/. @/new",
+    "cp -a @/ten @/ten2 @/link @/dirs",
+    "cp -a @/ten @/set-id @/run @/d/e",
+    "cp -at @/dirs @/ten @/d",
+    "cp -p @/set-id @/new",
+    "cp -p @/link @/new",
+    "cp -pP @/link @/new",
+    "cp -p @/d @/new",
+    "cp -p @/d @/ten @/dirs",
+    "cp -pT @/ten @/d",
+    "cp -aT @/d @/ten",
+    "cp -a @/ten @/missing @/set-id @/dirs",
+    "cp -a @/ten @/set-id @/run",
+    "cp -an @/ten @/run @/d/e",
+    "cp -au @/ten @/run @/d/e",
+    "cp -au @/run @/ten @/dirs/set",
+    "cp -a @/ten @/ten",
+    "cp -a @/ten @/ten2",
+    "cp -af @/ten @/no/dir",
+    "cp -a @/ten @/run @/dirs/set/",
+    "cp -a @/ten @/new/",
+    "cp -a @/dangling @/link @/d/e",
+    "cp -a @/d @/d/e/f @/dirs",
+    // mv
+    "mv @/ten @/new",
+    "mv @/ten @/run",
+    "mv @/ten @/ten2",
+    "mv @/ten @/ten",
+    "mv @/ten @/d",
+    "mv @/ten @/run @/d",
+    "mv -T @/ten @/d",
+    "mv -T @/d @/dirs",
+    "mv -T @/d @/dirs/set",
+    "mv -t @/d @/ten @/missing @/run",
+    "mv @/d @/d/e",
+    "mv @/d @/ten",
+    "mv @/d @/new/",
+    "mv @/ten @/new/",
+    "mv @/link/ @/new",
+    "mv @/link @/dangling",
+    "mv @/dlink @/new",
+    "mv @/run @/set-id @/dlink",
+    "mv -n @/ten @/run",
+    "mv -u @/run @/ten",
+    "mv -u @/ten @/run",
+    "mv -f @/ten @/no/dir",
+    "mv @/ten @/run @/set-id",
+    "mv @/d/abc @/d",
+    // rm
+    "rm @/ten",
+    "rm @/d @/ten",
+    "rm -r @/d @/ten",
+    "rm -rf @/d @/missing @/no/dir @/ten",
+    "rm @/missing @/ten",
+    "rm -d @/dirs/set",
+    "rm -d @/d @/ten",
+    "rm @/link @/dangling @/dlink",
+    "rm -r @/dlink",
+    "rm @/ten/",
+    "rm -r @/d/e",
+    "rm -r @/d/. @/ten",
+    "rm -fd @/dirs @/ten",
+];
+
 /// Words of a row, with `@/` replaced.
 fn words(row: &str, inside: impl Fn(&str) -> OsString) -> Vec<OsString> {
     let word = |word: &str| match word.split_once("@/") {
@@ -240,6 +311,51 @@ fn links_times_and_lengths_are_those_of_coreutils() {
 #[test]
 fn modes_and_owners_are_those_of_coreutils() {
     compare_rows(MODES_OWNERS);
+}
+
+#[test]
+fn copies_moves_and_removals_are_those_of_coreutils() {
+    compare_rows(NAMES);
+}
+
+/// `-` is standard input and output. An existing file keeps its owner, mode and attributes, and
+/// loses rights that were given to its old content; a failed copy leaves the old one.
+#[test]
+fn pipes_go_in_and_out() {
+    let scratch = Scratch::new();
+    let Some(image) = scratch.image("image", 4, &[]) else { skip!("no mke2fs") };
+    let pipe = |script: &str| {
+        let words = ["-c".into(), script.into(), "sh".into(), UEXT4.into(), image.clone()];
+        let output = Command::new("sh").args(words).output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let list = || String::from_utf8(run_ok(["ls".into(), "-lA".into(), at(&image, "/")])).unwrap();
+    let good = (Some(0), String::new());
+    assert_eq!(pipe("umask 027; printf one | $1 cp - $2:/f"), good);
+    assert!(list().contains("-rw-r----- 1 "), "{}", list());
+    assert_eq!(run_ok(["cp".into(), at(&image, "/f"), "-".into()]), b"one");
+    assert_eq!(pipe("$1 chown 5:6 $2:/f; $1 chmod 4640 $2:/f; $1 ln -s f $2:/link"), good);
+    // The new content comes from the old one by the same pipe.
+    assert_eq!(pipe("$1 cp $2:/f - | cat - /etc/passwd > $2.new; $1 cp - $2:/link < $2.new"), good);
+    assert!(list().contains("-rw-r----- 1 5 6 "), "{}", list());
+    assert_eq!(list().lines().count(), 3 + usize::from(list().contains("total")), "{}", list());
+    let want = [&b"one"[..], &fs::read("/etc/passwd").unwrap()].concat();
+    assert_eq!(run_ok(["cat".into(), at(&image, "/link")]), want);
+    for (script, why) in [
+        ("$1 cp - $2:/ </dev/null", "is the root directory"),
+        ("$1 cp - $2:/lost+found </dev/null", "/lost+found: Is a directory"),
+        ("$1 cp - - </dev/null", "-: not of the form"),
+        ("$1 cp - $2:/no/f </dev/null", "/no/f: not found"),
+        ("$1 cp - $2:/f < /", "standard input: Is a directory"),
+        ("head -c 9M /dev/zero | $1 cp - $2:/f", "/f: no space left"),
+    ] {
+        let (status, said) = pipe(script);
+        assert_eq!((status, said.lines().count()), (Some(1), 1), "{script}: {said}");
+        assert!(said.contains(why), "{script}: {said}");
+    }
+    assert_eq!(run_ok(["cat".into(), at(&image, "/f")]), want);
+    assert!(!list().contains(".uext4"), "{}", list());
+    assert_clean(&image);
 }
 
 /// What mounts cannot judge, and needs no root.
@@ -347,6 +463,19 @@ fn failures_are_told_and_the_rest_is_done() {
         "{said}"
     );
     assert!(!said.contains(".uext4-"), "{said}");
+    run_ok(all(&["mkdir", "-p"], &["/t/a", "/t/b/c"]));
+    run_ok(all(&["touch"], &["/t/a/x", "/t/b/c/keep", "/t/b/c/y", "/t/z"]));
+    run_ok(all(&["chattr", "+i"], &["/t/b/c/keep"]));
+    run_fails(all(&["rm", "-r"], &["/t"]), ":/t/b/c/keep: ");
+    assert_eq!(
+        run_ok(all(&["ls", "-A"], &["/t", "/t/b/c"]))
+            .split(|b| *b == b'\n')
+            .filter(|l| [&b"b"[..], b"keep"].contains(l))
+            .count(),
+        2
+    );
+    run_ok(all(&["chattr", "-i"], &["/t/b/c/keep"]));
+    run_ok(all(&["rm", "-r"], &["/t"]));
     // Wrong by its form: nothing is done.
     run_fails(all(&["chmod", "0", "no-image"], &["/a"]), "not of the form");
     run_fails(all(&["chmod", "u+q"], &["/a"]), "not a mode");

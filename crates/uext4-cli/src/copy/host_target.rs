@@ -21,7 +21,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use uext4::{FileKind, Timestamp};
 
-use crate::copy::{Id, Meta, Target, Try, Xattr, check_name};
+use crate::copy::{Meta, Target, There, Try, Xattr, check_name};
 use crate::failure::Why;
 
 /// A directory to copy into.
@@ -242,9 +242,12 @@ impl Target for HostTarget {
         }))
     }
 
-    fn identity(&self, dir: &HostTargetNode, name: &[u8]) -> Try<Option<Id>> {
+    fn there(&self, dir: &HostTargetNode, name: &[u8]) -> Try<Option<There>> {
         let (open, name, _) = place(dir, name)?;
-        Ok(Self::stat(open, &name)?.map(|stat| (stat.st_dev, stat.st_ino)))
+        Ok(Self::stat(open, &name)?.map(|stat| There {
+            id: (stat.st_dev, stat.st_ino),
+            mtime: (stat.st_mtime, u32::try_from(stat.st_mtime_nsec).unwrap_or(0)),
+        }))
     }
 
     fn directory(&self, dir: &HostTargetNode, name: &[u8]) -> Try<HostTargetNode> {

@@ -6,7 +6,7 @@ use uext4::{
 };
 
 use crate::copy::image_source::{id, tag};
-use crate::copy::{Id, Meta, Target, Try, Xattr};
+use crate::copy::{Meta, Target, There, Try, Xattr};
 use crate::failure::Why;
 
 /// A volume to copy to.
@@ -73,8 +73,11 @@ impl Target for ImageTarget<'_> {
     type Node = ImageTargetNode;
     type Saved = InodeRef;
 
-    fn identity(&self, dir: &ImageTargetNode, name: &[u8]) -> Try<Option<Id>> {
-        Ok(self.lookup(&dir.inode, name)?.map(|inode| id(self.tag, &inode)))
+    fn there(&self, dir: &ImageTargetNode, name: &[u8]) -> Try<Option<There>> {
+        Ok(self.lookup(&dir.inode, name)?.map(|inode| {
+            let mtime = self.volume.attr(&inode).mtime;
+            There { id: id(self.tag, &inode), mtime: (mtime.secs, mtime.nanos) }
+        }))
     }
 
     fn directory(&self, dir: &ImageTargetNode, name: &[u8]) -> Try<ImageTargetNode> {

@@ -52,6 +52,15 @@ pub(crate) struct Meta {
     pub(crate) id: Id,
 }
 
+/// What stands at a name already.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct There {
+    /// Which file it is.
+    pub(crate) id: Id,
+    /// Its modification time: seconds, nanoseconds.
+    pub(crate) mtime: (i64, u32),
+}
+
 /// One extended attribute.
 pub(crate) struct Xattr {
     /// Full name, such as `user.comment`.
@@ -100,7 +109,7 @@ pub(crate) trait Target {
         Ok(None)
     }
     /// What stands at a name, if anything.
-    fn identity(&self, dir: &Self::Node, name: &[u8]) -> Try<Option<Id>>;
+    fn there(&self, dir: &Self::Node, name: &[u8]) -> Try<Option<There>>;
     /// A directory, new or there already.
     fn directory(&self, dir: &Self::Node, name: &[u8]) -> Try<Self::Node>;
     /// A new empty file, in place of what is there.

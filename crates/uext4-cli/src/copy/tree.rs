@@ -10,6 +10,7 @@ use uext4::FileKind;
 
 use crate::copy::{Id, Meta, Source, Target, Try, check_name};
 use crate::failure::{Outcome, Why};
+use crate::output::Told;
 use crate::progress::Progress;
 use crate::spec;
 
@@ -23,17 +24,30 @@ pub(crate) struct Settings {
     pub(crate) recursive: bool,
     /// Leave what is there.
     pub(crate) no_clobber: bool,
+    /// Leave what is there and not older.
+    pub(crate) update: bool,
     /// Name each file on standard output.
     pub(crate) verbose: bool,
 }
 
-/// State of one copy: hard links are kept among all that one copier copies.
+/// Files with several names that were copied, by what they are in the source: hard links are kept
+/// among all that is copied with one table.
+pub(crate) type Links<T> = HashMap<Id, <T as Target>::Saved>;
+
+/// Where a copier tells of its work.
+pub(crate) struct Reports<'a> {
+    /// How far it is.
+    pub(crate) progress: &'a mut Progress,
+    /// What failed.
+    pub(crate) outcome: &'a mut Outcome,
+}
+
+/// State of one copy.
 pub(crate) struct Copier<'a, S: Source, T: Target> {
     source: &'a S,
     target: &'a T,
     settings: Settings,
-    /// Files with several names that were copied, by what they are in the source.
-    links: HashMap<Id, T::Saved>,
+    links: &'a mut Links<T>,
     buffer: Vec<u8>,
     progress: &'a mut Progress,
     outcome: &'a mut Outcome,
@@ -74,15 +88,15 @@ struct Spot<'s, N> {
 }
 
 impl<'a, S: Source, T: Target> Copier<'a, S, T> {
-    /// A copier from `source` to `target`; failures go to `outcome`.
+    /// A copier from `source` to `target`.
     pub(crate) fn new(
         source: &'a S,
         target: &'a T,
         settings: Settings,
-        progress: &'a mut Progress,
-        outcome: &'a mut Outcome,
+        links: &'a mut Links<T>,
+        Reports { progress, outcome }: Reports<'a>,
     ) -> Self {
-        let (links, buffer) = (HashMap::new(), vec![0; COPY_BYTES]);
+        let buffer = vec![0; COPY_BYTES];
         Self { source, target, settings, links, buffer, progress, outcome }
     }
 
@@ -159,8 +173,8 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         Spot { dir, name, is_meant }: Spot<'_, T::Node>,
     ) -> Try<Option<Level<S, T>>> {
         let meta = self.source.meta(&node);
-        let there = words.target(self.target.identity(dir, name))?;
-        if there == Some(meta.id) {
+        let there = words.target(self.target.there(dir, name))?;
+        if there.as_ref().is_some_and(|there| there.id == meta.id) {
             return Err(Why::new("source and target are the same file"));
         }
         if meta.kind == FileKind::Directory {
@@ -168,16 +182,19 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
                 return Err(Why::new("-r not specified; omitting directory"));
             }
             let made = words.target(self.target.directory(dir, name))?;
-            self.tell(words.path);
+            self.tell(words);
             return self.level(node, words, made).map(Some);
         }
-        if there.is_some() && self.settings.no_clobber {
+        if let Some(there) = &there
+            && (self.settings.no_clobber
+                || self.settings.update && there.mtime >= (meta.mtime.secs, meta.mtime.nanos))
+        {
             return Ok(None);
         }
         if meta.kind == FileKind::Regular {
             self.source.check_readable(&node)?;
         }
-        self.tell(words.path);
+        self.tell(words);
         self.progress.add_file();
         if is_meant && let Some(made) = words.target(self.target.in_place(dir, name, meta.kind))? {
             self.contents(&node, &made, &meta, words)?;
@@ -242,11 +259,8 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         words.target(self.target.finish(made, meta))
     }
 
-    fn tell(&self, path: &[u8]) {
-        if self.settings.verbose {
-            use std::io::Write;
-            // A closed pipe must not stop the copy.
-            let _ = writeln!(std::io::stdout(), "'{}'", spec::show(path));
-        }
+    fn tell(&self, Words { path, to }: Words<'_>) {
+        let (path, to) = (spec::show(path), spec::show(to));
+        Told::new(self.settings.verbose).say(&format!("'{path}' -> '{to}'"));
     }
 }

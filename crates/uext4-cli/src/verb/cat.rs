@@ -35,7 +35,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut outcome = Outcome::default();
     for name in &args.paths {
         let path = spec::in_image("cat", name)?;
-        match print(&path, &mut output) {
+        match print("cat", &path, &mut output) {
             Err(crate::failure::Failure::OutputClosed) => {
                 return Err(crate::failure::Failure::OutputClosed);
             }
@@ -47,19 +47,20 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     outcome.finish()
 }
 
-fn print(path: &ImagePath, output: &mut Output) -> Result<()> {
-    let volume = image::volume("cat", &path.image, Access::Read)?;
-    let found = resolve(&volume, &path.path, Last::Follow).at("cat", path)?;
+/// Prints one file; for `verb`.
+pub(crate) fn print(verb: &str, path: &ImagePath, output: &mut Output) -> Result<()> {
+    let volume = image::volume(verb, &path.image, Access::Read)?;
+    let found = resolve(&volume, &path.path, Last::Follow).at(verb, path)?;
     match found.inode().kind() {
         FileKind::Regular => {}
-        FileKind::Directory => return Err(Why::new("Is a directory").at("cat", path)),
-        _ => return Err(Why::new("is a special file without contents").at("cat", path)),
+        FileKind::Directory => return Err(Why::new("Is a directory").at(verb, path)),
+        _ => return Err(Why::new("is a special file without contents").at(verb, path)),
     }
-    let file = volume.open_file(found.inode()).at("cat", path)?;
+    let file = volume.open_file(found.inode()).at(verb, path)?;
     let mut buffer = vec![0; READ_BYTES];
     let mut offset = 0;
     loop {
-        let len = file.read_at(offset, &mut buffer).at("cat", path)?;
+        let len = file.read_at(offset, &mut buffer).at(verb, path)?;
         if len == 0 {
             return Ok(());
         }

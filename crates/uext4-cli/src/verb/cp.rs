@@ -8,10 +8,13 @@
 //! as cp(1) does: a link on the host is followed, a fifo or character device is written, and each
 //! is read to its end. No link that stands in the target of a recursive copy is followed.
 
+mod goal;
+mod stream;
+
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use uext4::{FileKind, Volume};
 
@@ -19,20 +22,24 @@ use crate::copy::host_source::HostSource;
 use crate::copy::host_target::HostTarget;
 use crate::copy::image_source::ImageSource;
 use crate::copy::image_target::ImageTarget;
-use crate::copy::tree::{Copier, Settings, Words};
+use crate::copy::tree::{Copier, Links, Reports, Settings, Words};
 use crate::copy::{Source, Target};
 use crate::examples::{self, Examples};
 use crate::failure::{At, Outcome, Result, Why};
 use crate::image::{self, Access};
-use crate::image_path::{Last, Resolved, resolve, resolve_parent};
+use crate::image_path::{Last, Resolved, resolve};
+use crate::operands;
 use crate::progress::Progress;
 use crate::spec::{self, Image, ImagePath, Location};
+
+use goal::{Form, Goal, Name, ends_in_slash, is_same_file};
 
 /// What the help shows.
 const EXAMPLES: Examples = &[
     ("uext4 cp disk.img:/etc/hostname .", "a file out of an image"),
     ("uext4 cp -r site/ disk.img:/srv/www", "a directory into one"),
     ("uext4 cp a.img:/etc/fstab b.img:/etc", "from one image to another"),
+    ("echo host1 | uext4 cp - disk.img:/etc/hostname", "what a command writes"),
 ];
 
 /// Copy files between the host and images
@@ -46,7 +53,7 @@ pub(crate) struct Args {
     /// Copy directories with all that is in them
     #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,
-    /// Same as -r: everything that can be kept is always kept
+    /// Same as -r: all that can be kept is always kept
     #[arg(short, long)]
     archive: bool,
     /// Keep modes, times and owners (always so; taken for cp's sake)
@@ -55,23 +62,62 @@ pub(crate) struct Args {
     /// Leave existing files
     #[arg(short, long)]
     no_clobber: bool,
+    /// Leave existing files that are not older
+    #[arg(short, long)]
+    update: bool,
+    /// Replace what cannot be written (always so; taken for cp's sake)
+    #[arg(short, long)]
+    force: bool,
+    /// Copy symbolic links of the command line themselves, as -r does
+    #[arg(short = 'P', long, visible_short_alias = 'd')]
+    no_dereference: bool,
+    /// The last operand is the new name, never a directory for it
+    #[arg(short = 'T', long, conflicts_with = "target_directory")]
+    no_target_directory: bool,
+    /// Copy into this directory
+    #[arg(short, long, value_name = "DIR")]
+    target_directory: Option<OsString>,
     /// Name each file
     #[arg(short, long)]
     verbose: bool,
-    /// Sources, then the target; a place in an image is IMAGE:/path
-    #[arg(required = true, num_args = 2.., value_name = "FILE")]
+    /// Sources, then the target; a place in an image is IMAGE:/path, and - is standard input or
+    /// output
+    #[arg(required = true, value_name = "FILE")]
     paths: Vec<OsString>,
 }
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let mut paths: Vec<Location> = args.paths.iter().map(|name| Location::parse(name)).collect();
-    let target = paths.pop().expect("clap asks for two");
+    let (names, target) =
+        operands::split_target("cp", &args.paths, args.target_directory.as_ref())?;
+    let is_stream = |name: &OsString| name == "-";
+    if is_stream(target) || names.iter().any(is_stream) {
+        return stream::run(args.no_clobber, names, target);
+    }
+    let paths: Vec<Location> = names.iter().map(|name| Location::parse(name)).collect();
+    let target = Location::parse(target);
     check_forms(&paths, &target)?;
+    let end = match &target {
+        Location::Host(path) => path.as_os_str().as_bytes(),
+        Location::Image(path) => &path.path,
+    };
+    let form = match args.no_target_directory {
+        true if paths.len() > 1 => {
+            return Err(Why::new("extra operand before it").at("cp", &target));
+        }
+        true => Form::Name,
+        false if paths.len() > 1 || args.target_directory.is_some() || ends_in_slash(end) => {
+            Form::Directory
+        }
+        false => Form::Either,
+    };
     let mut job = Job {
+        form,
+        no_dereference: args.no_dereference,
         settings: Settings {
             recursive: args.recursive || args.archive,
             no_clobber: args.no_clobber,
+            update: args.update,
             verbose: args.verbose,
         },
         progress: Progress::bytes("cp"),
@@ -86,9 +132,31 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 struct Job {
+    form: Form,
+    no_dereference: bool,
     settings: Settings,
     progress: Progress,
     outcome: Outcome,
+}
+
+/// The image of the last source. It stays open while consecutive sources lie in the same one.
+#[derive(Default)]
+struct SourceImage {
+    open: Option<(Image, Volume)>,
+    /// Tells the files of images apart that were open one after the other.
+    number: usize,
+}
+
+impl SourceImage {
+    fn open(&mut self, image: &Image) -> Result<(&Volume, usize)> {
+        if self.open.as_ref().is_none_or(|(open, _)| open != image) {
+            self.open = None;
+            self.open = Some((image.clone(), image::volume("cp", image, Access::Read)?));
+            self.number += 1;
+        }
+        let (_, volume) = self.open.as_ref().expect("just opened");
+        Ok((volume, self.number))
+    }
 }
 
 /// Without an image at either end, an operand that begins with an image is told how to be right.
@@ -105,57 +173,51 @@ fn check_forms(sources: &[Location], target: &Location) -> Result<()> {
     }
 }
 
-/// Where copies go: into a directory under their own names, or under one new name.
-enum Goal<N> {
-    Into(N),
-    As(N, Vec<u8>),
+/// Where sources go in an image.
+struct Import<'i> {
+    volume: &'i Volume,
+    place: &'i Resolved,
+    name: &'i Name,
+    to: &'i str,
 }
 
 impl Job {
     fn run_export(&mut self, sources: &[Location], path: &Path) -> Result<()> {
-        let many = sources.len() > 1 || ends_in_slash(path);
-        let (target, name) = host_goal(path, many).at("cp", path.display())?;
-        // Images stay open while consecutive sources lie in the same one.
-        let mut open: Option<(Image, Volume)> = None;
+        let (target, name) = goal::of_host(path, self.form).at("cp", path.display())?;
+        let (mut images, mut links) = (SourceImage::default(), HashMap::new());
         for source in sources {
-            let Location::Image(source) = source else {
-                let why = Why::new("neither this nor the target is in an image; use cp");
-                self.outcome.note(why.at("cp", source));
-                continue;
-            };
-            if open.as_ref().is_none_or(|(image, _)| *image != source.image) {
-                open = None;
-                match image::volume("cp", &source.image, Access::Read) {
-                    Ok(volume) => open = Some((source.image.clone(), volume)),
-                    Err(failure) => {
-                        self.outcome.note(failure);
-                        continue;
-                    }
-                }
-            }
-            let Some((_, volume)) = &open else { continue };
-            let goal = match &name {
-                None => Goal::Into(target.root()),
-                Some(name) => Goal::As(target.root(), name.clone()),
-            };
-            let from = ImageSource::new(volume, 0);
-            match resolve(volume, &source.path, self.last()) {
-                Ok(found) => {
-                    let node = ImageSource::node(found.inode().clone());
-                    let own = OsStr::from_bytes(spec::last_part(&source.path));
-                    if [path, &path.join(own)].iter().any(|to| is_same_file(&source.image.path, to))
-                    {
-                        let why = Why::new("is the image that is read; not replaced");
-                        self.outcome.note(why.at("cp", path.display()));
-                        continue;
-                    }
-                    let to = path.as_os_str().as_encoded_bytes();
-                    let words = Words { path: &source.path, to };
-                    self.copy(&from, node, words, &target, goal);
-                }
-                Err(why) => self.outcome.note(why.at("cp", source)),
+            if let Err(failure) =
+                self.export(source, path, (&target, &name), &mut images, &mut links)
+            {
+                self.outcome.note(failure);
             }
         }
+        Ok(())
+    }
+
+    fn export(
+        &mut self,
+        source: &Location,
+        path: &Path,
+        (target, name): (&HostTarget, &Name),
+        images: &mut SourceImage,
+        links: &mut Links<HostTarget>,
+    ) -> Result<()> {
+        let Location::Image(source) = source else {
+            let why = Why::new("neither this nor the target is in an image; use cp");
+            return Err(why.at("cp", source));
+        };
+        let (volume, number) = images.open(&source.image)?;
+        let found = resolve(volume, &source.path, self.last()).at("cp", source)?;
+        let own = OsStr::from_bytes(spec::last_part(&source.path));
+        if [path, &path.join(own)].iter().any(|to| is_same_file(&source.image.path, to)) {
+            let why = Why::new("is the image that is read; not replaced");
+            return Err(why.at("cp", path.display()));
+        }
+        let node = ImageSource::node(found.inode().clone());
+        let words = Words { path: &source.path, to: path.as_os_str().as_encoded_bytes() };
+        let goal = self.form.goal(target.root(), name);
+        self.copy((&ImageSource::new(volume, number), node), words, (target, goal), links);
         Ok(())
     }
 
@@ -168,108 +230,89 @@ impl Job {
     }
 
     fn copy_all(&mut self, sources: &[Location], path: &ImagePath, volume: &Volume) -> Result<()> {
-        let many = sources.len() > 1 || path.path.last() == Some(&b'/');
-        let (place, name) = image_goal(volume, &path.path, many).at("cp", path)?;
-        let target = ImageTarget::new(volume, 0);
-        let to = path.to_string();
-        let to = to.as_bytes();
+        let (place, name) = goal::of_image(volume, &path.path, self.form).at("cp", path)?;
+        let (mut images, mut links) = (SourceImage::default(), HashMap::new());
         for source in sources {
-            let dir = ImageTarget::node(place.inode().clone());
-            let goal = match &name {
-                None => Goal::Into(dir),
-                Some(name) => Goal::As(dir, name.clone()),
-            };
-            let copied = match source {
-                Location::Host(from) => self.copy_host(from, to, &target, goal),
-                Location::Image(from) if from.image == path.image => {
-                    self.copy_within((volume, from, &place), to, &target, goal)
-                }
-                Location::Image(from) => self.copy_between(from, to, &target, goal),
-            };
-            if let Err(failure) = copied {
+            let into = Import { volume, place: &place, name: &name, to: &path.to_string() };
+            let is_within = matches!(source, Location::Image(from) if from.image == path.image);
+            if let Err(failure) = self.import(source, is_within, &into, &mut images, &mut links) {
                 self.outcome.note(failure);
             }
         }
         Ok(())
     }
 
-    fn copy_host<T: Target>(
+    fn import(
         &mut self,
-        path: &Path,
-        to: &[u8],
-        target: &T,
-        goal: Goal<T::Node>,
+        source: &Location,
+        is_within: bool,
+        into: &Import<'_>,
+        images: &mut SourceImage,
+        links: &mut Links<ImageTarget<'_>>,
     ) -> Result<()> {
-        let node = match self.last() {
-            Last::Follow => HostSource.open_contents(path),
-            Last::Keep => HostSource.open(path),
+        let target = ImageTarget::new(into.volume, 0);
+        let goal = self.form.goal(ImageTarget::node(into.place.inode().clone()), into.name);
+        let to = into.to.as_bytes();
+        let path = match source {
+            Location::Host(path) => {
+                let node = match self.last() {
+                    Last::Follow => HostSource.open_contents(path),
+                    Last::Keep => HostSource.open(path),
+                };
+                let node = node.at("cp", path.display())?;
+                let words = Words { path: path.as_os_str().as_encoded_bytes(), to };
+                self.copy((&HostSource, node), words, (&target, goal), links);
+                return Ok(());
+            }
+            Location::Image(path) => path,
         };
-        let node = node.at("cp", path.display())?;
-        let words = Words { path: path.as_os_str().as_encoded_bytes(), to };
-        self.copy(&HostSource, node, words, target, goal);
-        Ok(())
-    }
-
-    fn copy_within<T: Target>(
-        &mut self,
-        (volume, path, place): (&Volume, &ImagePath, &Resolved),
-        to: &[u8],
-        target: &T,
-        goal: Goal<T::Node>,
-    ) -> Result<()> {
+        let (volume, number) = match is_within {
+            true => (into.volume, 0),
+            false => images.open(&path.image)?,
+        };
         let found = resolve(volume, &path.path, self.last()).at("cp", path)?;
         let inode = found.inode();
-        if inode.kind() == FileKind::Directory && place.goes_through(inode) {
+        if is_within && inode.kind() == FileKind::Directory && into.place.goes_through(inode) {
             return Err(Why::new("cannot copy a directory into itself").at("cp", path));
         }
         let node = ImageSource::node(inode.clone());
         let words = Words { path: &path.path, to };
-        self.copy(&ImageSource::new(volume, 0), node, words, target, goal);
-        Ok(())
-    }
-
-    fn copy_between<T: Target>(
-        &mut self,
-        path: &ImagePath,
-        to: &[u8],
-        target: &T,
-        goal: Goal<T::Node>,
-    ) -> Result<()> {
-        let volume = image::volume("cp", &path.image, Access::Read)?;
-        let found = resolve(&volume, &path.path, self.last()).at("cp", path)?;
-        let node = ImageSource::node(found.inode().clone());
-        let words = Words { path: &path.path, to };
-        self.copy(&ImageSource::new(&volume, 1), node, words, target, goal);
+        self.copy((&ImageSource::new(volume, number), node), words, (&target, goal), links);
         Ok(())
     }
 
     fn copy<S: Source, T: Target>(
         &mut self,
-        source: &S,
-        node: S::Node,
+        (source, node): (&S, S::Node),
         words: Words<'_>,
-        target: &T,
-        goal: Goal<T::Node>,
+        (target, goal): (&T, Goal<T::Node>),
+        links: &mut Links<T>,
     ) {
         let path = words.path;
         let is_dir = source.meta(&node).kind == FileKind::Directory;
         let own_name = spec::last_part(path);
         let nameless = matches!(own_name, b"" | b"." | b"..");
         let recursive = self.settings.recursive;
+        let (progress, outcome) = (&mut self.progress, &mut self.outcome);
         let mut copier =
-            Copier::new(source, target, self.settings, &mut self.progress, &mut self.outcome);
+            Copier::new(source, target, self.settings, links, Reports { progress, outcome });
         match goal {
             Goal::As(dir, name) => copier.copy(node, words, (&dir, &name), true),
             // `cp -r DIR/. TARGET` copies what is in DIR.
             Goal::Into(dir) if nameless && is_dir && recursive => {
                 copier.copy_contents(node, words, dir);
             }
-            Goal::Into(_) if nameless => {
+            Goal::Onto(dir) if is_dir && recursive => copier.copy_contents(node, words, dir),
+            Goal::Onto(_) if !is_dir => {
+                let why = Why::new("cannot overwrite a directory with a non-directory");
+                self.outcome.note(why.at("cp", spec::show(words.to)));
+            }
+            Goal::Onto(_) | Goal::Into(_) if nameless || is_dir && !recursive => {
                 let why = Why::new("-r not specified; omitting directory");
                 self.outcome.note(why.at("cp", spec::show(path)));
             }
             // A recursive copy may have made a link there itself, from what an image holds.
-            Goal::Into(dir) => {
+            Goal::Into(dir) | Goal::Onto(dir) => {
                 let words = Words { to: &spec::join(words.to, own_name), ..words };
                 copier.copy(node, words, (&dir, own_name), !recursive);
             }
@@ -278,53 +321,6 @@ impl Job {
 
     /// As cp(1): links on the command line are followed, but not by a recursive copy.
     fn last(&self) -> Last {
-        if self.settings.recursive { Last::Keep } else { Last::Follow }
-    }
-}
-
-fn ends_in_slash(path: &Path) -> bool {
-    path.as_os_str().as_encoded_bytes().last() == Some(&b'/')
-}
-
-fn is_same_file(one: &Path, other: &Path) -> bool {
-    let id = |path: &Path| path.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
-    id(one).is_some_and(|found| id(other) == Some(found))
-}
-
-/// The target directory, and the new name when the path is not a directory itself.
-fn host_goal(
-    path: &Path,
-    must_be_dir: bool,
-) -> std::result::Result<(HostTarget, Option<Vec<u8>>), Why> {
-    if path.is_dir() {
-        return Ok((HostTarget::open(path)?, None));
-    }
-    match (path.parent(), path.file_name()) {
-        (Some(parent), Some(name)) if !must_be_dir => {
-            let parent = if parent.as_os_str().is_empty() {
-                PathBuf::from(".")
-            } else {
-                parent.to_path_buf()
-            };
-            Ok((HostTarget::open(&parent)?, Some(name.as_encoded_bytes().to_vec())))
-        }
-        _ => Err(Why::new("Not a directory")),
-    }
-}
-
-/// The directory and the name of a destination in an image.
-fn image_goal(
-    volume: &Volume,
-    path: &[u8],
-    must_be_dir: bool,
-) -> std::result::Result<(Resolved, Option<Vec<u8>>), Why> {
-    match resolve(volume, path, Last::Follow) {
-        Ok(found) if found.inode().kind() == FileKind::Directory => Ok((found, None)),
-        Ok(_) | Err(_) if !must_be_dir => {
-            let (parent, name) = resolve_parent(volume, path)?;
-            Ok((parent, Some(name)))
-        }
-        Ok(_) => Err(Why::new("Not a directory")),
-        Err(why) => Err(why),
+        if self.settings.recursive || self.no_dereference { Last::Keep } else { Last::Follow }
     }
 }

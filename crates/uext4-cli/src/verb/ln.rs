@@ -56,14 +56,8 @@ pub(crate) struct Args {
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let (targets, place) = match (&args.target_directory, args.paths.split_last()) {
-        (Some(dir), _) => (&args.paths[..], dir),
-        (None, Some((place, targets @ [_, ..]))) => (targets, place),
-        (None, _) => {
-            let why = Why::new("needs a link after the target, or -t with a directory for it");
-            return Err(why.at("ln", OsStr::display(&args.paths[0])));
-        }
-    };
+    let (targets, place) =
+        operands::split_target("ln", &args.paths, args.target_directory.as_ref())?;
     let place = spec::in_image("ln", place)?;
     let told = Told::new(args.verbose);
     let mut images = Images::new("ln");

@@ -5,9 +5,10 @@ use std::ffi::OsString;
 use uext4::{ErrorKind, FileKind, InodeRef, Volume};
 
 use crate::examples::{self, Examples};
-use crate::failure::{At, Outcome, Result, Why};
-use crate::image::{self, Access};
+use crate::failure::{Outcome, Result, Why};
 use crate::image_path::{names, resolve_parent};
+use crate::operands::{self, Images, Try};
+use crate::output::Told;
 use crate::spec::{self, ImagePath};
 
 /// What the help shows.
@@ -30,6 +31,9 @@ pub(crate) struct Args {
     /// Remove empty directories
     #[arg(short, long)]
     dir: bool,
+    /// Name each file that is removed
+    #[arg(short, long)]
+    verbose: bool,
     /// Files, as IMAGE:/path
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     paths: Vec<OsString>,
@@ -37,76 +41,124 @@ pub(crate) struct Args {
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let mut outcome = Outcome::default();
-    for name in &args.paths {
-        let path = spec::in_image("rm", name)?;
-        let volume = image::volume("rm", &path.image, Access::Write)?;
-        if let Err(failure) = remove(args, &volume, &path).at("rm", &path) {
-            outcome.note(failure);
-        }
-        image::close("rm", &path.image, volume)?;
+    let mut images = Images::new("rm");
+    for path in operands::paths("rm", &args.paths)? {
+        images.among(&path, |volume, outcome| {
+            let told = Told::new(args.verbose);
+            Removal { volume, outcome, told }.remove(args, &path)
+        });
     }
-    outcome.finish()
+    images.finish()
 }
 
-fn remove(args: &Args, volume: &Volume, path: &ImagePath) -> std::result::Result<(), Why> {
-    let (parent, name) = resolve_parent(volume, &path.path)?;
-    let inode = match volume.lookup(parent.inode(), &name) {
-        Err(error) if args.force && *error.kind() == ErrorKind::NotFound => return Ok(()),
-        other => other?,
-    };
-    if inode.kind() != FileKind::Directory {
-        return Ok(volume.unlink(parent.inode(), &name)?);
-    }
-    if args.recursive {
-        return remove_tree(volume, parent.inode(), &name, inode);
-    }
-    if args.dir {
-        return Ok(volume.rmdir(parent.inode(), &name)?);
-    }
-    Err(Why::new("Is a directory"))
+/// What removes files of one image.
+struct Removal<'r> {
+    volume: &'r Volume,
+    outcome: &'r mut Outcome,
+    told: Told,
 }
 
-/// A directory being emptied: what is left in it, and how it is removed in the end.
+/// A directory being emptied: what is left in it, and where it is removed in the end.
 struct Emptying {
     dir: InodeRef,
-    name: Vec<u8>,
+    path: ImagePath,
     left: Vec<Vec<u8>>,
+    /// Something in it could not be removed, which was told.
+    keeps: bool,
 }
 
-/// Removes a directory and all below it. Depth costs heap, not stack; a directory that is its own
-/// ancestor, as a corrupt image may have, is refused.
-fn remove_tree(
-    volume: &Volume,
-    parent: &InodeRef,
-    name: &[u8],
-    dir: InodeRef,
-) -> std::result::Result<(), Why> {
-    let mut levels = vec![level(volume, dir, name)?];
-    while let Some(top) = levels.last_mut() {
-        let Some(child_name) = top.left.pop() else {
-            let done = levels.pop().expect("just seen");
-            let above = levels.last().map_or(parent, |level| &level.dir);
-            drop(done.dir);
-            volume.rmdir(above, &done.name)?;
-            continue;
+/// Something in the innermost directory stays.
+fn mark(levels: &mut [Emptying]) {
+    if let Some(level) = levels.last_mut() {
+        level.keeps = true;
+    }
+}
+
+impl Removal<'_> {
+    fn remove(&mut self, args: &Args, path: &ImagePath) -> Try<()> {
+        let (parent, name) = match resolve_parent(self.volume, &path.path) {
+            Err(why) if args.force && why.is_not_found() => return Ok(()),
+            other => other?,
         };
-        let child = volume.lookup(&top.dir, &child_name)?;
+        let parent = parent.inode();
+        let Some(inode) = operands::entry(self.volume, parent, &name)? else {
+            let not_there = || Err(uext4::Error::from(ErrorKind::NotFound).into());
+            return if args.force { Ok(()) } else { not_there() };
+        };
+        if inode.kind() != FileKind::Directory {
+            if path.path.last() == Some(&b'/') {
+                return Err(Why::new("Not a directory"));
+            }
+            drop(inode);
+            return self.unlink(parent, &name, path);
+        }
+        if args.recursive {
+            return self.tree(parent, inode, path);
+        }
+        if args.dir {
+            return self.rmdir(parent, &name, path);
+        }
+        Err(Why::new("Is a directory"))
+    }
+
+    fn unlink(&self, dir: &InodeRef, name: &[u8], path: &ImagePath) -> Try<()> {
+        self.volume.unlink(dir, name)?;
+        self.told.say(&format!("removed '{path}'"));
+        Ok(())
+    }
+
+    fn rmdir(&self, dir: &InodeRef, name: &[u8], path: &ImagePath) -> Try<()> {
+        self.volume.rmdir(dir, name)?;
+        self.told.say(&format!("removed directory '{path}'"));
+        Ok(())
+    }
+
+    /// Removes a directory and all below it. What fails is told, and the rest is removed. Depth
+    /// costs heap, not stack; a directory that is its own ancestor, as a corrupt image may have,
+    /// is refused.
+    fn tree(&mut self, parent: &InodeRef, dir: InodeRef, path: &ImagePath) -> Try<()> {
+        let mut levels = vec![self.level(dir, path.clone())?];
+        while let Some(top) = levels.last_mut() {
+            let (step, path) = if let Some(name) = top.left.pop() {
+                let path = top.path.below(&name);
+                (self.entry(&mut levels, &name, &path), path)
+            } else {
+                let Emptying { dir, path, keeps, .. } = levels.pop().expect("just seen");
+                drop(dir);
+                if keeps {
+                    // Told already; so what is above is not empty either.
+                    mark(&mut levels);
+                    continue;
+                }
+                let above = levels.last().map_or(parent, |level| &level.dir);
+                (self.rmdir(above, spec::last_part(&path.path), &path), path)
+            };
+            if let Err(why) = step {
+                mark(&mut levels);
+                self.outcome.note(why.at("rm", path));
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes one file, or goes into a directory.
+    fn entry(&self, levels: &mut Vec<Emptying>, name: &[u8], path: &ImagePath) -> Try<()> {
+        let dir = &levels.last().expect("it has the name").dir;
+        let child = self.volume.lookup(dir, name)?;
         if child.kind() != FileKind::Directory {
             drop(child);
-            volume.unlink(&top.dir, &child_name)?;
-            continue;
+            return self.unlink(dir, name, path);
         }
         if levels.iter().any(|level| level.dir.ino() == child.ino()) {
-            let name = spec::show(&child_name);
-            return Err(Why::new(format!("directory loop at '{name}'; run fsck")));
+            return Err(Why::new("directory loop; run fsck"));
         }
-        levels.push(level(volume, child, &child_name)?);
+        let level = self.level(child, path.clone())?;
+        levels.push(level);
+        Ok(())
     }
-    Ok(())
-}
 
-fn level(volume: &Volume, dir: InodeRef, name: &[u8]) -> std::result::Result<Emptying, Why> {
-    let left = names(volume, &dir)?.into_iter().map(|listed| listed.name).collect();
-    Ok(Emptying { dir, name: name.to_vec(), left })
+    fn level(&self, dir: InodeRef, path: ImagePath) -> Try<Emptying> {
+        let left = names(self.volume, &dir)?.into_iter().map(|listed| listed.name).collect();
+        Ok(Emptying { dir, path, left, keeps: false })
+    }
 }

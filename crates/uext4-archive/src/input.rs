@@ -1,0 +1,93 @@
+//! The stream of blocks below a reader.
+
+use std::io::{self, BufRead, BufReader, Read};
+
+use crate::compression::Format;
+use crate::error::{Error, Result};
+
+/// Bytes of a block, the unit of the format.
+pub(crate) const BLOCK: usize = 512;
+
+/// Larger reads go past the buffer.
+const BUFFER_BYTES: usize = 128 << 10;
+
+/// A stream that knows where it is.
+pub(crate) struct Input {
+    stream: BufReader<Box<dyn Read + Send>>,
+    format: Format,
+    at: u64,
+}
+
+impl Input {
+    pub(crate) fn new(stream: Box<dyn Read + Send>, format: Format) -> Self {
+        Self { stream: BufReader::with_capacity(BUFFER_BYTES, stream), format, at: 0 }
+    }
+
+    /// Bytes taken so far.
+    pub(crate) fn at(&self) -> u64 {
+        self.at
+    }
+
+    /// The next block; `None` at the end of the stream.
+    pub(crate) fn block(&mut self) -> Result<Option<[u8; BLOCK]>> {
+        let mut block = [0; BLOCK];
+        match self.some(&mut block[..1])? {
+            0 => Ok(None),
+            _ => {
+                self.exact(&mut block[1..])?;
+                Ok(Some(block))
+            }
+        }
+    }
+
+    /// Fills the buffer.
+    pub(crate) fn exact(&mut self, buffer: &mut [u8]) -> Result<()> {
+        let mut done = 0;
+        while done < buffer.len() {
+            match self.some(&mut buffer[done..])? {
+                0 => return Err(Error::Truncated { at: self.at }),
+                count => done += count,
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads what there is; 0 at the end.
+    pub(crate) fn some(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        loop {
+            match self.stream.read(buffer) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.fault(error)),
+                Ok(count) => {
+                    self.at += count as u64;
+                    return Ok(count);
+                }
+            }
+        }
+    }
+
+    /// Passes over so many bytes.
+    pub(crate) fn skip(&mut self, mut left: u64) -> Result<()> {
+        while left > 0 {
+            let count = match self.stream.fill_buf() {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(self.fault(error)),
+                Ok([]) => return Err(Error::Truncated { at: self.at }),
+                Ok(buffered) => buffered.len().min(usize::try_from(left).unwrap_or(usize::MAX)),
+            };
+            self.stream.consume(count);
+            self.at += count as u64;
+            left -= count as u64;
+        }
+        Ok(())
+    }
+
+    /// Reads at most `limit` bytes that nobody wants, to let what writes the stream end well.
+    pub(crate) fn drain(&mut self, limit: u64) {
+        let _ = self.skip(limit);
+    }
+
+    fn fault(&self, error: io::Error) -> Error {
+        self.format.fault(error, self.at)
+    }
+}

@@ -1,16 +1,29 @@
 //! POSIX ACLs: as text in an archive, as bytes in an extended attribute.
 //!
-//! Reads what star, GNU tar and bsdtar write (`user:name:rwx:1000,group::r-x`), in parts that commas
-//! or line breaks separate. The bytes are those of the attribute in the kernel's interface,
-//! version 2: little-endian, an entry of 8 bytes.
+//! Reads what star, GNU tar and bsdtar write (`user:name:rwx:1000,group::r-x`), in parts that
+//! commas or line breaks separate. The bytes are those of the attribute in the kernel's interface,
+//! version 2.
+
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Attribute of the ACL that governs access.
 pub const XATTR_ACCESS: &[u8] = b"system.posix_acl_access";
 /// Attribute of the ACL that new files of a directory get.
 pub const XATTR_DEFAULT: &[u8] = b"system.posix_acl_default";
 
-const VERSION: u32 = 2;
+const VERSION: U32 = U32::new(2);
 const NO_ID: u32 = u32::MAX;
+
+/// An entry in the attribute.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawEntry {
+    tag: U16,
+    permissions: U16,
+    id: U32,
+}
+
 /// Most entries: more do not fit an attribute of 64 KiB.
 const ENTRIES_MAX: usize = 8191;
 
@@ -112,12 +125,10 @@ impl Acl {
 
     /// Reads the attribute; `None` if it is none.
     pub fn from_xattr(value: &[u8]) -> Option<Self> {
-        let (version, rest) = value.split_first_chunk::<4>()?;
-        if u32::from_le_bytes(*version) != VERSION || !rest.len().is_multiple_of(8) {
-            return None;
-        }
-        let entries: Option<Vec<_>> = rest.chunks_exact(8).map(AclEntry::from_bytes).collect();
-        entries.filter(|entries| !entries.is_empty()).map(|entries| Self { entries })
+        let (version, rest) = U32::read_from_prefix(value).ok()?;
+        let raw = <[RawEntry]>::ref_from_bytes(rest).ok().filter(|raw| !raw.is_empty())?;
+        let entries: Option<Vec<_>> = raw.iter().map(AclEntry::from_raw).collect();
+        entries.filter(|_| version == VERSION).map(|entries| Self { entries })
     }
 
     /// The attribute. `id_of` gives the number of a user (`true`) or group; without a number for
@@ -134,11 +145,10 @@ impl Acl {
         }
         // The kernel takes them in this order only.
         entries.sort_unstable();
-        let mut value = VERSION.to_le_bytes().to_vec();
+        let mut value = VERSION.as_bytes().to_vec();
         for (code, id, permissions) in entries {
-            value.extend(code.to_le_bytes());
-            value.extend(permissions.to_le_bytes());
-            value.extend(id.to_le_bytes());
+            let raw = RawEntry { tag: code.into(), permissions: permissions.into(), id: id.into() };
+            value.extend(raw.as_bytes());
         }
         Some(value)
     }
@@ -182,11 +192,10 @@ impl AclEntry {
         format!("{kind}:{who}:{}{}{}", bit(4, 'r'), bit(2, 'w'), bit(1, 'x'))
     }
 
-    fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let code = u16::from_le_bytes(bytes[..2].try_into().ok()?);
-        let permissions = u16::from_le_bytes(bytes[2..4].try_into().ok()?);
-        let who = Qualifier::number(u32::from_le_bytes(bytes[4..].try_into().ok()?));
-        let tag = match code {
+    fn from_raw(raw: &RawEntry) -> Option<Self> {
+        let permissions = raw.permissions.get();
+        let who = Qualifier::number(raw.id.get());
+        let tag = match raw.tag.get() {
             0x01 => AclTag::Owner,
             0x02 => AclTag::User(who),
             0x04 => AclTag::OwningGroup,

@@ -51,7 +51,7 @@ impl Reader {
 
     /// The next member; what was not read of the one before is passed over. `None` at the end
     /// marker: a stream that ends without one is truncated.
-    pub fn next(&mut self) -> Result<Option<Member>> {
+    pub fn next_member(&mut self) -> Result<Option<Member>> {
         self.input.skip(std::mem::take(&mut self.left))?;
         self.content = Content::default();
         let mut extended = self.global.clone();
@@ -89,8 +89,8 @@ impl Reader {
         Ok(None)
     }
 
-    /// The next bytes of the entry that [`Reader::next`] gave: where in the file they are, and how
-    /// many. `None` at the end.
+    /// The next bytes of the entry that [`Reader::next_member`] gave: where in the file they are,
+    /// and how many. `None` at the end.
     pub fn read(&mut self, buffer: &mut [u8]) -> Result<Option<(u64, usize)>> {
         let Some(range) = self.content.ranges().get(self.range) else { return Ok(None) };
         let at = self.offset.max(range.start);
@@ -297,3 +297,6 @@ fn entry(
         acl_default: acl(extended.acl_default)?,
     })
 }
+
+#[cfg(test)]
+mod tests;

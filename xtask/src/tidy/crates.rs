@@ -12,6 +12,7 @@ use crate::workspace;
 /// Which crates of the workspace a crate may depend on. Development dependencies may name more:
 /// every crate but the ones in `NEVER`.
 const EDGES: &[(&str, &[&str])] = &[
+    ("uext4-archive", &[]),
     ("uext4-ondisk", &[]),
     ("uext4-schedule", &[]),
     ("uext4-options", &[]),

@@ -16,11 +16,32 @@ pub(crate) struct Name {
 impl Name {
     /// The shape of `bytes`.
     pub(crate) fn new(bytes: &[u8]) -> Self {
-        let name_hex = std::str::from_utf8(bytes)
-            .is_err()
-            .then(|| bytes.iter().map(|byte| format!("{byte:02x}")).collect());
-        Self { name: String::from_utf8_lossy(bytes).into_owned(), name_hex }
+        let (name, name_hex) = lossless(bytes);
+        Self { name, name_hex }
     }
+}
+
+/// A path, told as a [`Name`] is.
+#[derive(Serialize)]
+pub(crate) struct Path {
+    path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_hex: Option<String>,
+}
+
+impl Path {
+    /// The shape of `bytes`.
+    pub(crate) fn new(bytes: &[u8]) -> Self {
+        let (path, path_hex) = lossless(bytes);
+        Self { path, path_hex }
+    }
+}
+
+/// Bytes as text, and in hexadecimal where the text is not all of them.
+pub(crate) fn lossless(bytes: &[u8]) -> (String, Option<String>) {
+    let is_text = std::str::from_utf8(bytes).is_ok();
+    let hex = (!is_text).then(|| bytes.iter().map(|byte| format!("{byte:02x}")).collect());
+    (String::from_utf8_lossy(bytes).into_owned(), hex)
 }
 
 /// An inode.
@@ -44,12 +65,15 @@ pub(crate) struct Inode {
     device: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     target: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target_hex: Option<String>,
 }
 
 impl Inode {
     /// The shape of an inode; `target` of a symbolic link.
     pub(crate) fn new(attr: &Attr, target: Option<&[u8]>) -> Self {
         let is_device = matches!(attr.kind, FileKind::CharDevice | FileKind::BlockDevice);
+        let (target, target_hex) = target.map(lossless).unzip();
         Self {
             ino: attr.ino.get(),
             generation: attr.generation,
@@ -65,7 +89,8 @@ impl Inode {
             ctime: text::time_json(attr.ctime),
             crtime: attr.crtime.map(text::time_json),
             device: is_device.then(|| format!("{}:{}", attr.rdev.major, attr.rdev.minor)),
-            target: target.map(|target| String::from_utf8_lossy(target).into_owned()),
+            target,
+            target_hex: target_hex.flatten(),
         }
     }
 }

@@ -41,6 +41,7 @@ mod operands;
 mod output;
 mod owners;
 mod partition;
+mod pattern;
 mod place;
 mod progress;
 mod prometheus;
@@ -52,6 +53,7 @@ mod usage;
 mod users;
 mod verb;
 mod verbosity;
+mod walk;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -60,9 +62,9 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::verb::{
-    cat, chattr, chmod, chown, completions, cp, encrypt, extents, frag, freefrag, fsck, info, lab,
-    ln, ls, manual, mkdir, mkfs, mount, mv, quota, rm, stat, stats, sync, touch, trim, truncate,
-    tune, umount, verity,
+    cat, chattr, chmod, chown, completions, cp, df, du, encrypt, extents, find, frag, freefrag,
+    fsck, info, lab, ln, ls, manual, mkdir, mkfs, mount, mv, quota, rm, stat, stats, sync, touch,
+    tree, trim, truncate, tune, umount, verity,
 };
 
 /// What the help of the whole command says of images.
@@ -101,6 +103,10 @@ enum Verb {
     Fsck(fsck::Args),
     Info(info::Args),
     Ls(ls::Args),
+    Tree(tree::Args),
+    Find(find::Args),
+    Du(du::Args),
+    Df(df::Args),
     Cat(cat::Args),
     Stat(stat::Args),
     Verity(verity::Args),
@@ -152,6 +158,10 @@ fn main() -> ExitCode {
         Verb::Fsck(args) => fsck::run(&args),
         Verb::Info(args) => info::run(&args),
         Verb::Ls(args) => ls::run(&args),
+        Verb::Tree(args) => tree::run(&args),
+        Verb::Find(args) => find::run(&args),
+        Verb::Du(args) => du::run(&args),
+        Verb::Df(args) => df::run(&args),
         Verb::Cat(args) => cat::run(&args),
         Verb::Verity(args) => verity::run(&args),
         Verb::Stat(args) => stat::run(&args),

@@ -56,6 +56,21 @@ impl Output {
         self.bytes(b"\n")
     }
 
+    /// Begins or goes on with an array of JSON that is written as its items come.
+    pub(crate) fn json_item(
+        &mut self,
+        is_first: bool,
+        item: &impl serde::Serialize,
+    ) -> Result<(), Failure> {
+        self.bytes(if is_first { b"[\n  " } else { b",\n  " })?;
+        serde_json::to_writer(&mut self.out, item).map_err(|error| failed(io::Error::from(error)))
+    }
+
+    /// Ends such an array.
+    pub(crate) fn json_end(&mut self, is_empty: bool) -> Result<(), Failure> {
+        self.bytes(if is_empty { b"[]\n" } else { b"\n]\n" })
+    }
+
     /// Writes out what is buffered.
     pub(crate) fn finish(mut self) -> Result<(), Failure> {
         self.out.flush().map_err(failed)

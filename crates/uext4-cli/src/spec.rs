@@ -12,7 +12,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 /// Where in a file a file system lies.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Part {
     /// All of it.
     Whole,
@@ -25,7 +25,7 @@ pub(crate) enum Part {
 }
 
 /// An image: a file or device, and where in it the file system lies.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Image {
     /// File or block device.
     pub(crate) path: PathBuf,
@@ -173,6 +173,14 @@ pub(crate) fn in_image(verb: &str, name: &OsStr) -> crate::failure::Result<Image
             let why = crate::failure::Why::new(NOT_IN_IMAGE);
             Err(why.at(verb, path.display()))
         }
+    }
+}
+
+/// An operand that is an image, of which the root is meant, or a path in one (`IMAGE[:/path]`).
+pub(crate) fn image_or_inside(name: &OsStr) -> ImagePath {
+    match Location::parse(name) {
+        Location::Image(path) => path,
+        Location::Host(_) => ImagePath { image: Image::parse(name), path: b"/".to_vec() },
     }
 }
 

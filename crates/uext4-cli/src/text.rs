@@ -2,6 +2,17 @@
 
 use uext4::{FileKind, Timestamp};
 
+/// All kinds of files.
+pub(crate) const KINDS: [FileKind; 7] = [
+    FileKind::Regular,
+    FileKind::Directory,
+    FileKind::Symlink,
+    FileKind::CharDevice,
+    FileKind::BlockDevice,
+    FileKind::Fifo,
+    FileKind::Socket,
+];
+
 /// The letter of ls(1) for a kind.
 pub(crate) fn kind_letter(kind: FileKind) -> char {
     match kind {

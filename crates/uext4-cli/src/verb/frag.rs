@@ -17,7 +17,7 @@ use crate::image::{self, Access};
 use crate::image_path::{Last, names, resolve};
 use crate::output::Output;
 use crate::runs::{self, Run};
-use crate::spec::{self, Image, ImagePath, Location};
+use crate::spec::{self, ImagePath};
 
 /// What the help shows.
 const EXAMPLES: Examples = &[
@@ -49,10 +49,7 @@ const SCALE: &str = "[0-30 no problem: 31-55 a little bit fragmented: 56- needs 
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let path = match Location::parse(&args.place) {
-        Location::Image(path) => path,
-        Location::Host(_) => ImagePath { image: Image::parse(&args.place), path: b"/".to_vec() },
-    };
+    let path = spec::image_or_inside(&args.place);
     let volume = image::volume("frag", &path.image, Access::Read)?;
     let found = resolve(&volume, &path.path, Last::Follow).at("frag", &path)?;
     match found.inode().kind() {

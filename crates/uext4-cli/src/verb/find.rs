@@ -26,7 +26,7 @@ mod test;
 const EXAMPLES: Examples = &[
     ("uext4 find disk.img:/etc -name '*.conf'", "names by a pattern"),
     ("uext4 find disk.img -type f -perm -4000 -ls", "programs with the set-user-id bit"),
-    ("uext4 find disk.img:/var ! -empty -size +1M -print0 | xargs -0 -n1", "for other programs"),
+    ("uext4 find disk.img:/var ! -empty -size +1M -print0", "what is large, for xargs -0"),
 ];
 
 /// Find files in an image

@@ -9,6 +9,8 @@ use uext4::{Attr, FileKind, Timestamp, Volume};
 
 use crate::failure::Why;
 use crate::image_path::{self, Last};
+use crate::mode;
+use crate::owners;
 use crate::pattern::Pattern;
 use crate::spec::{self, Location};
 use crate::text;
@@ -188,6 +190,11 @@ fn age(time: Timestamp, now: Timestamp) -> (i64, u32) {
     }
 }
 
+fn exactly(id: Option<u32>, value: &str) -> Result<Count> {
+    let id = id.ok_or_else(|| unclear("a name or a number", value))?;
+    Ok(Count::Exactly(id.into()))
+}
+
 fn unclear(wanted: &str, found: &str) -> Why {
     Why::new(format!("want {wanted}, not '{found}'"))
 }
@@ -199,7 +206,8 @@ pub(super) enum Parse {
     Pattern(fn(Pattern) -> Test, bool),
     Count(fn(Count) -> Test),
     Text(fn(&str) -> Result<Test>),
-    Id(fn(Count) -> Test, &'static str),
+    User,
+    Group,
     Newer(Which),
     Age(Which, i64),
 }
@@ -224,8 +232,8 @@ pub(super) fn parser(name: &str) -> Option<Parse> {
         "-perm" => Parse::Text(permissions),
         "-uid" => Parse::Count(Test::Uid),
         "-gid" => Parse::Count(Test::Gid),
-        "-user" => Parse::Id(Test::Uid, "/etc/passwd"),
-        "-group" => Parse::Id(Test::Gid, "/etc/group"),
+        "-user" => Parse::User,
+        "-group" => Parse::Group,
         "-links" => Parse::Count(Test::Links),
         "-inum" => Parse::Count(Test::Inode),
         "-newer" => Parse::Newer(Modification),
@@ -255,12 +263,11 @@ impl Parse {
             Self::Pattern(make, ignores_case) => make(Pattern::new(value, ignores_case)?),
             Self::Count(make) => make(Count::parse(&words)?),
             Self::Text(make) => make(&words)?,
-            Self::Id(make, list) => match Count::parse(&words) {
-                Ok(count) => make(count),
-                // The one name that means the same everywhere.
-                Err(_) if value == b"root" => make(Count::Exactly(0)),
-                Err(_) => make(Count::Exactly(id_of_name(volume, list, value)?)),
-            },
+            Self::User => {
+                let found = owners::parse(volume, words.split(':').next().unwrap_or_default())?;
+                Test::Uid(exactly(found.uid, &words)?)
+            }
+            Self::Group => Test::Gid(exactly(owners::parse_group(volume, &words)?.gid, &words)?),
             Self::Newer(which) => Test::Newer(which, time_of(value)?),
             Self::Age(which, 60) => {
                 Test::Minutes { which, count: Count::parse(&words)?, now: now() }
@@ -308,68 +315,9 @@ fn permissions(value: &str) -> Result<Test> {
         Some(b'/') => (Bits::Any, &value[1..]),
         _ => (Bits::Exactly, value),
     };
-    let bits = match u16::from_str_radix(words, 8) {
-        Ok(bits) if bits <= 0o7777 && !words.starts_with('+') => Some(bits),
-        _ => words.split(',').try_fold(0, clause),
-    };
-    Ok(Test::Mode(make(bits.ok_or_else(|| unclear("a mode such as 644, -u+x or /222", value))?)))
-}
-
-/// A clause of a symbolic mode, such as `ug=rw`, on top of those before it.
-fn clause(before: u16, clause: &str) -> Option<u16> {
-    let at = clause.find(['+', '-', '='])?;
-    let (who, does) = clause.split_at(at);
-    // Which bits each letter before the sign lets through.
-    let class = |letter| match letter {
-        'u' => Some(0o4700),
-        'g' => Some(0o2070),
-        'o' => Some(0o1007),
-        'a' => Some(0o7777),
-        _ => None,
-    };
-    let mask: u16 = match who {
-        "" => 0o7777,
-        _ => who.chars().map(class).try_fold(0, |mask, class| Some(mask | class?))?,
-    };
-    let letter = |letter| match letter {
-        'r' => Some(0o444),
-        'w' => Some(0o222),
-        'x' => Some(0o111),
-        's' => Some(0o6000),
-        't' => Some(0o1000),
-        _ => None,
-    };
-    let bits: u16 =
-        does[1..].chars().map(letter).try_fold(0, |bits, letter| Some(bits | letter?))?;
-    Some(match does.as_bytes().first()? {
-        b'+' => before | bits & mask,
-        b'-' => before & !(bits & mask),
-        _ => before & !mask | bits & mask,
-    })
-}
-
-/// A list of users or groups is no longer than this.
-const LIST_BYTES: usize = 1 << 20;
-
-/// The number of a user or group, by the image's own list.
-fn id_of_name(volume: &Volume, list: &str, name: &[u8]) -> Result<u64> {
-    let unknown = || {
-        let name = spec::show(name);
-        Why::new(format!("no '{name}' in {list} of the image; a number is taken, too"))
-    };
-    let found =
-        image_path::resolve(volume, list.as_bytes(), Last::Follow).map_err(|_| unknown())?;
-    if found.inode().kind() != FileKind::Regular {
-        return Err(unknown());
-    }
-    let file = volume.open_file(found.inode())?;
-    let mut bytes = vec![0; LIST_BYTES];
-    let len = file.read_at(0, &mut bytes)?;
-    let lines = bytes.get(..len).unwrap_or_default().split(|byte| *byte == b'\n');
-    let mut fields = lines.map(|line| line.split(|byte| *byte == b':').collect::<Vec<_>>());
-    let line = fields.find(|fields| fields.first() == Some(&name)).ok_or_else(unknown)?;
-    let id = line.get(2).and_then(|id| std::str::from_utf8(id).ok()?.parse::<u32>().ok());
-    id.map(u64::from).ok_or_else(unknown)
+    let change = mode::parse(words);
+    let change = change.map_err(|_| unclear("a mode such as 644, -u+x or /222", value))?;
+    Ok(Test::Mode(make(change.apply(0, false, 0))))
 }
 
 /// The time of the last modification of a file of an image or of the host.
@@ -411,7 +359,7 @@ mod tests {
         assert_eq!(bits("/222"), Some(('/', 0o222)));
         assert_eq!(bits("-u+s,g=wx"), Some(('-', 0o4030)));
         assert_eq!(bits("a+x"), Some(('=', 0o111)));
-        for bad in ["", "8", "77777", "u", "u+q", "z=r", "+7"] {
+        for bad in ["", "8", "77777", "u", "u+q", "z=r"] {
             assert_eq!(bits(bad), None, "{bad}");
         }
     }

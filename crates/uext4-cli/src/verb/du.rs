@@ -181,7 +181,7 @@ impl Count<'_> {
     /// Whether a name counts for the first time. Only names that could come again are kept.
     fn is_new(&mut self, node: &Node) -> bool {
         let may_come_again = node.attr.links > 1 && !node.is_dir() || self.args.paths.len() > 1;
-        let is_kept = may_come_again && !(self.args.count_links && !node.is_dir());
+        let is_kept = may_come_again && (!self.args.count_links || node.is_dir());
         !is_kept || self.counted.insert((self.image.clone(), node.attr.ino))
     }
 

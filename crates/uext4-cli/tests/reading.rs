@@ -238,7 +238,8 @@ fn beside_the_kernel() {
             last.skip(1).map(str::to_owned).collect::<Vec<_>>()
         };
         let (mut want, mut found) = (figures(&want), figures(&found));
-        (want.pop(), found.pop());
+        want.pop();
+        found.pop();
         assert_eq!(found, want, "df {words:?}");
     }
     if !has("tree") {

@@ -28,6 +28,15 @@ const OTHERS: &[(&str, Statuses)] = &[
         ],
     ),
     (
+        "diff",
+        &[
+            ("0", "Nothing differs."),
+            ("1", "Something differs."),
+            ("2", "Something could not be compared, or the command line is wrong."),
+            ("128+N", "As a shell tells it: signal N has ended the command."),
+        ],
+    ),
+    (
         "umount",
         &[
             ("0", "It is unmounted, and without -l and -f the image is closed."),

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod closing;
+mod compare;
 mod confine;
 mod copy;
 mod dates;
@@ -62,9 +63,9 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::verb::{
-    cat, chattr, chmod, chown, completions, cp, df, du, encrypt, extents, find, frag, freefrag,
-    fsck, info, lab, ln, ls, manual, mkdir, mkfs, mount, mv, quota, rm, stat, stats, sync, touch,
-    tree, trim, truncate, tune, umount, verity,
+    cat, chattr, chmod, chown, completions, cp, df, diff, du, encrypt, extents, find, frag,
+    freefrag, fsck, info, lab, ln, ls, manual, mkdir, mkfs, mount, mv, quota, rm, stat, stats,
+    sync, touch, tree, trim, truncate, tune, umount, verity,
 };
 
 /// What the help of the whole command says of images.
@@ -114,6 +115,7 @@ enum Verb {
     Extents(extents::Args),
     Frag(frag::Args),
     Quota(quota::Args),
+    Diff(diff::Args),
     Freefrag(freefrag::Args),
     Cp(cp::Args),
     Mkdir(mkdir::Args),
@@ -169,6 +171,7 @@ fn main() -> ExitCode {
         Verb::Extents(args) => extents::run(&args),
         Verb::Frag(args) => frag::run(&args),
         Verb::Quota(args) => quota::run(&args),
+        Verb::Diff(args) => diff::run(&args),
         Verb::Freefrag(args) => freefrag::run(&args),
         Verb::Cp(args) => cp::run(&args),
         Verb::Mkdir(args) => mkdir::run(&args),

@@ -61,6 +61,17 @@ struct Change {
     flags: InodeFlags,
 }
 
+/// Flags by their letters; those without one as a number.
+pub(crate) fn letters(flags: InodeFlags) -> String {
+    let known = LETTERS.iter().filter(|(_, flag)| flags.contains(*flag));
+    let mut text: String = known.map(|(letter, _)| *letter).collect();
+    let rest = LETTERS.iter().fold(flags, |rest, (_, flag)| rest.difference(*flag));
+    if !rest.is_empty() {
+        text.push_str(&format!("0x{:x}", rest.bits()));
+    }
+    text
+}
+
 fn parse_change(text: &str) -> std::result::Result<Change, String> {
     let (set, letters) = match text.split_at_checked(1) {
         Some(("+", letters)) => (true, letters),

@@ -7,6 +7,7 @@ pub(crate) mod chown;
 pub(crate) mod completions;
 pub(crate) mod cp;
 pub(crate) mod df;
+pub(crate) mod diff;
 pub(crate) mod du;
 pub(crate) mod encrypt;
 pub(crate) mod extents;

@@ -40,7 +40,7 @@ use std::time::Duration;
 use superblock::LiveSuperblock;
 use uext4_device::SharedDevice;
 use uext4_ondisk::extent::Extent;
-use uext4_ondisk::{FileBlock, GroupNo, Layout, RawGroupDesc, RawSuperblock};
+use uext4_ondisk::{BlockNo, FileBlock, GroupNo, Layout, RawGroupDesc, RawSuperblock};
 
 /// A mounted file system. Clones share it.
 #[derive(Clone, Debug)]
@@ -269,6 +269,18 @@ impl Volume {
         visit: &mut dyn FnMut(Extent) -> bool,
     ) -> Result<()> {
         self.watch(extent::list(inode, from, visit))
+    }
+
+    /// Fills `buf` with whole blocks of the device, from block `first` on. Of a volume that was
+    /// opened read-only they are as a replay of its journal leaves them; of another, what is cached
+    /// or in the log is not in them.
+    ///
+    /// # Errors
+    /// A range past the end of the device; a device failure.
+    pub fn read_blocks(&self, first: BlockNo, buf: &mut [u8]) -> Result<()> {
+        let offset = first.get().saturating_mul(u64::from(self.layout().block_size));
+        let device = self.inner.vfs.files.context.cache().device();
+        device.read_at(offset, buf).map_err(|error| Error::io("read of blocks", error))
     }
 
     /// Whether changes are refused.

@@ -110,7 +110,10 @@ pub fn format_filled(
     let mut touched = vec![false; layout.group_count as usize];
     let mut descs = match options.packs_tables(&features) {
         true => tables::pack(&layout, &mut space, &mut touched)?,
-        false => tables::place(&layout, &mut space, &mut touched, geometry.sb.s_raid_stride.get())?,
+        false => {
+            let stride = geometry.sb.s_raid_stride.get();
+            tables::place(&layout, GroupNo(0), &mut space, &mut touched, stride)?
+        }
     };
     // As in mke2fs, tables may share clusters. Files may not.
     let ratio = u64::from(layout.cluster_blocks);
@@ -129,7 +132,7 @@ pub fn format_filled(
     }
     let (blocks, slots, journal, jobs) = (files.blocks, files.slots, files.journal, files.jobs);
     let (directories, last_ino) = (files.directories, files.last_ino);
-    fill_descriptors(&layout, &space, &touched, last_ino, &mut descs);
+    fill_descriptors(&layout, &space, &touched, last_ino, GroupNo(0), &mut descs);
     for ino in directories {
         if let Some((group, _)) = layout.group_of_ino(ino) {
             let desc = &mut descs[group.get() as usize];
@@ -161,17 +164,19 @@ pub fn format_filled(
     Ok(report(&geometry, journal_blocks, output.writer.written, warnings))
 }
 
-/// Counts and lazy flags of every group.
-fn fill_descriptors(
+/// Counts and lazy flags of the groups from `from` on, which `descs` begins with.
+pub(crate) fn fill_descriptors(
     layout: &Layout,
     space: &Space,
     touched: &[bool],
     last_ino: Ino,
+    from: GroupNo,
     descs: &mut [RawGroupDesc],
 ) {
     let has_csum = layout.checksums.has_group_checksum();
     let per_group = layout.inodes_per_group;
-    for (number, (desc, touched)) in (0..).zip(descs.iter_mut().zip(touched)) {
+    let touched = touched.iter().skip(from.get() as usize);
+    for (number, (desc, touched)) in (from.get()..).zip(descs.iter_mut().zip(touched)) {
         let group = GroupNo(number);
         let blocks = layout.blocks_in_group(group);
         let first = layout.group_first_block(group).get();

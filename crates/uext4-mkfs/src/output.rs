@@ -97,6 +97,21 @@ impl<'a> Writer<'a> {
     }
 }
 
+/// Makes `map` the block bitmap of a group: its blocks in use, and what lies past its end.
+pub(crate) fn fill_block_bitmap(layout: &Layout, space: &Space, group: GroupNo, map: &mut [u8]) {
+    let first = layout.group_first_block(group).get();
+    let (blocks, bits) = (layout.blocks_in_group(group), layout.bits_in_group(group));
+    map.fill(0);
+    for used in space.used_in(first..first + u64::from(blocks)) {
+        let ends = [used.start, used.end].map(|b| u32::try_from(b - first));
+        if let [Ok(from), Ok(to)] = ends {
+            let from = layout.bits_for(from);
+            bitmap::set_range(map, from, layout.bits_for(to) - from);
+        }
+    }
+    bitmap::set_range(map, bits, layout.block_size * 8 - bits);
+}
+
 /// Writes the structures of a file system.
 pub(crate) struct Output<'a> {
     pub(crate) writer: Writer<'a>,
@@ -204,17 +219,7 @@ impl<'a> Output<'a> {
         let all = layout.block_size * 8;
         for (group, desc) in (0..).map(GroupNo).zip(descs) {
             if !desc.flags().contains(GroupFlags::BLOCK_UNINIT) {
-                let first = layout.group_first_block(group).get();
-                let (blocks, bits) = (layout.blocks_in_group(group), layout.bits_in_group(group));
-                map.fill(0);
-                for used in space.used_in(first..first + u64::from(blocks)) {
-                    let ends = [used.start, used.end].map(|b| u32::try_from(b - first));
-                    if let [Ok(from), Ok(to)] = ends {
-                        let from = layout.bits_for(from);
-                        bitmap::set_range(&mut map, from, layout.bits_for(to) - from);
-                    }
-                }
-                bitmap::set_range(&mut map, bits, all - bits);
+                fill_block_bitmap(layout, space, group, &mut map);
                 let csum = bitmap::block_bitmap_csum(checksums, &map, layout.clusters_per_group);
                 desc.set_block_bitmap_csum(csum.unwrap_or(0));
                 self.put("block bitmap", desc.block_bitmap(), &map)?;

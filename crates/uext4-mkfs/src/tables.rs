@@ -8,12 +8,14 @@ use crate::space::Space;
 use uext4_ondisk::features::Incompat;
 use uext4_ondisk::{BlockNo, GroupNo, Layout, RawGroupDesc};
 
-/// Places the bitmaps and the table of every group. `touched` notes the groups that contain tables
-/// of other groups (with flex_bg also their own), because their block bitmaps must be written.
+/// Places the bitmaps and the table of every group from `from` on; those before are not in `space`.
+/// `touched` notes the groups that contain tables of other groups (with flex_bg also their own),
+/// because their block bitmaps must be written.
 /// `stride` is that of a RAID: without flex_bg, the bitmaps of neighbouring groups are moved on by
 /// so many blocks, so that they lie on different disks.
 pub(crate) fn place(
     layout: &Layout,
+    from: GroupNo,
     space: &mut Space,
     touched: &mut [bool],
     stride: u16,
@@ -22,7 +24,7 @@ pub(crate) fn place(
     let flex = layout.groups_per_flex;
     let table_blocks = u64::from(layout.inode_table_blocks());
     let mut descs: Vec<RawGroupDesc> = Vec::new();
-    for number in 0..layout.group_count {
+    for number in from.get()..layout.group_count {
         let group = GroupNo(number);
         let mut desc = RawGroupDesc::zeroed();
         let search = Search::new(layout, group);

@@ -6,7 +6,8 @@
 use crate::checksum::{ChecksumKind, Checksums, crc32c};
 use crate::error::FormatError;
 use crate::features::{Features, Incompat, RoCompat};
-use crate::num::{hi32, join32, lo32};
+use crate::num::{hi32, join32, lo16, lo32};
+use crate::units::GroupNo;
 use zerocopy::little_endian::{U16, U32, U64};
 
 /// Byte offset of the primary superblock.
@@ -285,6 +286,20 @@ impl RawSuperblock {
     pub fn set_free_blocks_count(&mut self, blocks: u64) {
         self.s_free_blocks_count_lo.set(lo32(blocks));
         self.s_free_blocks_count_hi.set(hi32(blocks));
+    }
+
+    /// The backup of the superblock in a group: its state is not clean, so that a file system that
+    /// is recovered from it gets checked.
+    #[must_use]
+    pub fn for_backup(&self, group: GroupNo) -> Self {
+        let mut copy = *self;
+        copy.s_block_group_nr.set(lo16(group.get()));
+        copy.s_state.set(self.s_state.get() & !STATE_VALID);
+        copy.s_feature_incompat.set(self.s_feature_incompat.get() & !Incompat::RECOVER.bits());
+        let present = RoCompat::ORPHAN_PRESENT.bits();
+        copy.s_feature_ro_compat.set(self.s_feature_ro_compat.get() & !present);
+        copy.seal();
+        copy
     }
 
     /// The four words that directory hashes start from; all zero means the built-in ones.

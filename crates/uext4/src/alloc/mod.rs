@@ -22,6 +22,7 @@ mod exact;
 mod free_map;
 mod free_runs;
 mod group;
+mod growth;
 mod inode;
 mod inode_map;
 mod inode_slots;

@@ -64,8 +64,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::verb::{
     cat, chattr, chmod, chown, completions, cp, df, diff, du, encrypt, extents, find, frag,
-    freefrag, fsck, info, lab, ln, ls, manual, mkdir, mkfs, mount, mv, quota, rm, stat, stats,
-    sync, touch, tree, trim, truncate, tune, umount, verity,
+    freefrag, fsck, info, lab, ln, ls, manual, mkdir, mkfs, mount, mv, quota, resize, rm, stat,
+    stats, sync, touch, tree, trim, truncate, tune, umount, verity,
 };
 
 /// What the help of the whole command says of images.
@@ -101,6 +101,7 @@ enum Verb {
     Sync(sync::Args),
     Trim(trim::Args),
     Tune(tune::Args),
+    Resize(resize::Args),
     Fsck(fsck::Args),
     Info(info::Args),
     Ls(ls::Args),
@@ -157,6 +158,7 @@ fn main() -> ExitCode {
         Verb::Sync(args) => sync::run(&args),
         Verb::Trim(args) => trim::run(&args),
         Verb::Tune(args) => tune::run(&args),
+        Verb::Resize(args) => resize::run(&args),
         Verb::Fsck(args) => fsck::run(&args),
         Verb::Info(args) => info::run(&args),
         Verb::Ls(args) => ls::run(&args),

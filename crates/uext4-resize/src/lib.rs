@@ -145,8 +145,11 @@ fn check(sb: &RawSuperblock) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a file system that only e2fsck can make whole.
-fn refuse_damage(volume: &Volume) -> Result<()> {
+/// Refuses a file system that only e2fsck can make whole; [`resize`] does so as well.
+///
+/// # Errors
+/// What is wrong, and what helps.
+pub fn refuse_damage(volume: &Volume) -> Result<()> {
     let sb = volume.superblock();
     let has_journal = Features::of(&sb).compat.contains(Compat::HAS_JOURNAL);
     // A volume without a journal is not marked as clean while it is open.

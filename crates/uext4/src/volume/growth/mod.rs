@@ -222,7 +222,11 @@ impl<'a> Step<'a> {
         Ok(())
     }
 
-    fn write_desc_copies(&self, copies: &[(BlockNo, u32)], sources: &mut Sources<'_>) -> Result<()> {
+    fn write_desc_copies(
+        &self,
+        copies: &[(BlockNo, u32)],
+        sources: &mut Sources<'_>,
+    ) -> Result<()> {
         let mut blocks = Vec::new();
         for (block, n) in copies {
             if let Some(bytes) = sources.get(*n)? {

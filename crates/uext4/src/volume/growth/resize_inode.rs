@@ -36,7 +36,8 @@ impl ResizeInode {
         let old = context.space.layout();
         let mut raw = read(context)?;
         let top = direct(&raw.i_block, DOUBLE_INDIRECT);
-        let is_alone = (0..SLOTS).all(|n| n == DOUBLE_INDIRECT || direct(&raw.i_block, n).get() == 0);
+        let is_alone =
+            (0..SLOTS).all(|n| n == DOUBLE_INDIRECT || direct(&raw.i_block, n).get() == 0);
         if !is_alone || context.space.check_run(top, 1).is_err() {
             return Err(damaged("it is not mapped by double indirect blocks alone"));
         }

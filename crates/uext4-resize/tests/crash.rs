@@ -36,6 +36,7 @@ const CASES: &[Case] = &[
     Case("-b 1024 -J size=1", 20 << 10, 60 << 10),
     Case("-b 1024 -J size=2", 20 << 10, 400 << 10),
     Case("-b 1024 -J size=1 -E resize=40000", 16 << 10, 400 << 10),
+    Case("-b 1024 -J size=1 -E resize=200000", 16 << 10, 400 << 10),
     Case("-b 1024 -J size=1 -O ^resize_inode", 20 << 10, 300 << 10),
     Case("-b 1024 -J size=1 -O ^resize_inode,meta_bg", 20 << 10, 300 << 10),
     Case("-b 1024 -J size=1 -O sparse_super2", 14 << 10, 60 << 10),

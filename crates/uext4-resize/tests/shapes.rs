@@ -31,6 +31,7 @@ const SHAPES: &[Shape] = &[
     Shape("-b 4096 -O ^resize_inode,meta_bg", 130 * M, &[1 * G, 9 * G, 40 * G]),
     Shape("-b 1024 -O ^resize_inode,meta_bg,^flex_bg", 30 * M, &[100 * M, 900 * M]),
     Shape("-E resize=40000 -b 1024", 16 * M, &[60 * M, 500 * M]),
+    Shape("-E resize=200000 -b 1024", 16 * M, &[500 * M]),
     Shape("-b 4096 -O sparse_super2", 100 * M, &[200 * M, 600 * M, 4 * G]),
     Shape("-O sparse_super2,^resize_inode -b 1024", 30 * M, &[80 * M, 600 * M]),
     Shape("-O ^sparse_super,^resize_inode -b 1024", 30 * M, &[80 * M, 300 * M]),

@@ -5,7 +5,7 @@
 //! needed.
 //! Invariants: a pure function of the geometry.
 
-use crate::error::Result;
+use crate::error::MkfsError;
 use crate::format::fill_descriptors;
 use crate::output::fill_block_bitmap;
 use crate::space::Space;
@@ -27,7 +27,7 @@ impl NewGroups {
     ///
     /// # Errors
     /// Bitmaps and tables do not fit into the groups.
-    pub fn lay_out(layout: &Layout, first: GroupNo) -> Result<Self> {
+    pub fn lay_out(layout: &Layout, first: GroupNo) -> Result<Self, MkfsError> {
         let start = layout.group_first_block(first).get().min(layout.blocks_count);
         let mut space = Space::new(start, layout.blocks_count);
         for group in (first.get()..layout.group_count).map(GroupNo) {
@@ -67,8 +67,8 @@ impl NewGroups {
     /// That of `visit`.
     pub fn bitmaps<E>(
         &self,
-        visit: &mut dyn FnMut(BlockNo, &[u8]) -> std::result::Result<(), E>,
-    ) -> std::result::Result<(), E> {
+        mut visit: impl FnMut(BlockNo, &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
         let mut map = vec![0; self.layout.block_size as usize];
         for (group, desc) in (self.first.get()..).map(GroupNo).zip(&self.descs) {
             if !desc.flags().contains(GroupFlags::BLOCK_UNINIT) {

@@ -26,7 +26,7 @@ pub(crate) fn write(
         // Nothing can say that a table is not zeroed yet.
         zero_tables(volume, layout, groups.descs())?;
     }
-    groups.bitmaps(&mut |block, bytes| volume.write_behind_end(layout.byte_of(block), bytes))?;
+    groups.bitmaps(|block, bytes| volume.write_behind_end(layout.byte_of(block), bytes))?;
     write_backups(volume, layout, sb, groups.descs())?;
     Ok(volume.flush_behind_end()?)
 }

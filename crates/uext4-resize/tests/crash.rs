@@ -37,17 +37,17 @@ const CASES: &[Case] = &[
     Case("-b 1024 -J size=2", 20 << 10, 400 << 10),
     Case("-b 1024 -J size=1 -E resize=40000", 16 << 10, 400 << 10),
     Case("-b 1024 -J size=1 -E resize=200000", 16 << 10, 400 << 10),
-    Case("-b 1024 -J size=1 -O ^resize_inode", 20 << 10, 300 << 10),
-    Case("-b 1024 -J size=1 -O ^resize_inode,meta_bg", 20 << 10, 300 << 10),
+    Case("-b 1024 -J size=1 -O ^resize_inode", 20 << 10, 160 << 10),
+    Case("-b 1024 -J size=1 -O ^resize_inode,meta_bg", 20 << 10, 160 << 10),
     Case("-b 1024 -J size=1 -O sparse_super2", 14 << 10, 60 << 10),
     Case("-b 4096 -J size=4", 100 << 10, 300 << 10),
     Case("-b 1024 -J size=1 -O bigalloc -C 4096", 20 << 10, 60 << 10),
     Case("-b 1024 -J size=1 -O ^metadata_csum,^uninit_bg", 20 << 10, 60 << 10),
     Case("-b 1024 -O ^has_journal", 12 << 10, 13 << 10),
     Case("-b 1024 -O ^has_journal", 20 << 10, 60 << 10),
-    Case("-b 1024 -O ^has_journal", 20 << 10, 400 << 10),
+    Case("-b 1024 -O ^has_journal", 20 << 10, 150 << 10),
     Case("-b 1024 -O ^has_journal,^metadata_csum", 20 << 10, 60 << 10),
-    Case("-b 1024 -O ^has_journal,^resize_inode", 20 << 10, 300 << 10),
+    Case("-b 1024 -O ^has_journal,^resize_inode", 20 << 10, 160 << 10),
 ];
 
 fn superblock(device: &MemoryDevice) -> RawSuperblock {

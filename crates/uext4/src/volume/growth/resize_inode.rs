@@ -1,8 +1,8 @@
 //! The inode that owns the blocks reserved for more group descriptors.
 //!
-//! On disk: its double indirect block names the reserved blocks behind the primary descriptors. Each
-//! of these is an indirect block, which names its counterparts in the groups with backups, in the
-//! order of the groups.
+//! On disk: its double indirect block names the reserved blocks behind the primary descriptors.
+//! Each of these is an indirect block, which names its counterparts in the groups with backups, in
+//! the order of the groups.
 //! Invariants: what it says is compared with the geometry before anything changes, so that a
 //! damaged one is refused.
 

@@ -66,7 +66,7 @@ pub struct Report {
 impl Report {
     /// Afterwards.
     #[must_use]
-    pub fn new(&self) -> Shape {
+    pub fn last(&self) -> Shape {
         self.steps.last().copied().unwrap_or(self.old)
     }
 }

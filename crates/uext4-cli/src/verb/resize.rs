@@ -247,7 +247,7 @@ fn tell(args: &Args, image: &Image, report: &Report) -> Result<()> {
         return Ok(());
     }
     let mut output = Output::new();
-    let (old, new) = (report.old, report.new());
+    let (old, new) = (report.old, report.last());
     if args.json {
         output.json(&Told {
             image: image.to_string(),

@@ -14,10 +14,18 @@ use uext4_ondisk::features::{Compat, Incompat, RoCompat};
 use uext4_ondisk::{GroupFlags, GroupNo, Ino, Layout, RawGroupDesc};
 
 /// What was made.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
     /// Bytes per block.
     pub block_size: u32,
+    /// Bytes per cluster; those of a block without bigalloc.
+    pub cluster_size: u32,
+    /// Bytes per inode.
+    pub inode_size: u32,
+    /// Blocks of a group.
+    pub blocks_per_group: u32,
+    /// Inodes of a group.
+    pub inodes_per_group: u32,
     /// Blocks of the file system; may be fewer than asked for, when a last group would have been
     /// too small.
     pub blocks: u64,
@@ -78,7 +86,7 @@ pub fn format_filled(
     external: Option<&JournalDevice<'_>>,
     fill: Option<&Fill<'_>>,
 ) -> Result<Report> {
-    if device.read_only() {
+    if device.read_only() && !options.only_plans {
         return Err(MkfsError::option("the device is read-only"));
     }
     let mut options = options.clone();
@@ -140,13 +148,16 @@ pub fn format_filled(
         }
     }
     finish_superblock(&mut geometry, &descs);
+    let journal_blocks = journal.iter().map(|e| u64::from(e.len)).sum();
+    if options.only_plans {
+        return Ok(report(&geometry, journal_blocks, 0, warnings));
+    }
     let mut output = Output::new(device, options, &geometry.layout)?;
     if output.tables_will_be_zero() {
         for desc in &mut descs {
             desc.set_flags(desc.flags() | GroupFlags::INODE_ZEROED);
         }
     }
-    let journal_blocks = journal.iter().map(|e| u64::from(e.len)).sum();
     let image = Image { geometry: &geometry, space: &space, descs, blocks, slots, journal };
     output.erase(&image, options)?;
     match fill {
@@ -227,6 +238,10 @@ fn report(
     let backups = groups.filter(|&g| layout.has_super(g));
     Report {
         block_size: layout.block_size,
+        cluster_size: layout.block_size * layout.cluster_blocks,
+        inode_size: layout.inode_size,
+        blocks_per_group: layout.blocks_per_group,
+        inodes_per_group: layout.inodes_per_group,
         blocks: layout.blocks_count,
         reserved_blocks: sb.reserved_blocks_count(),
         free_blocks: sb.free_blocks_count(),

@@ -410,11 +410,16 @@ fn fit_inodes(sb: &mut RawSuperblock, request: &Request, groups: u32) -> bool {
     }
 }
 
-/// sparse_super2: backups in group 1 and in the last group, or in less of them.
+/// sparse_super2: backups in group 1 and in the last group. As in mke2fs, a single one is in group
+/// 1, and stands in the second field.
 fn choose_backups(sb: &mut RawSuperblock, groups: u32, count: u32) {
     if Features::of(sb).compat.contains(Compat::SPARSE_SUPER2) {
-        sb.s_backup_bgs[0].set(u32::from(groups > 1 && count > 0));
-        sb.s_backup_bgs[1].set(if groups > 2 && count > 1 { groups - 1 } else { 0 });
+        let backups = match (groups, count) {
+            (0..=1, _) | (_, 0) => [0, 0],
+            (2, _) | (_, 1) => [0, 1],
+            _ => [1, groups - 1],
+        };
+        sb.s_backup_bgs.iter_mut().zip(backups).for_each(|(field, group)| field.set(group));
     }
 }
 

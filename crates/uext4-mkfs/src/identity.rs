@@ -30,11 +30,12 @@ impl Identity {
 }
 
 impl Options {
-    /// Leaves nothing to the clock or to chance: the time is `epoch`, and UUID and hash seed are
-    /// those of [`Identity::derived`] unless they are given.
+    /// Leaves nothing to the host, the clock or chance: the time is `epoch`, and UUID and hash seed
+    /// are those of [`Identity::derived`] unless they are given.
     pub fn make_reproducible(&mut self, epoch: u32, content: &[u8]) {
         let identity = Identity::derived(epoch, &self.label, content);
         self.time = Some(epoch);
+        self.is_reproducible = true;
         self.uuid.get_or_insert(identity.uuid);
         self.hash_seed.get_or_insert(identity.hash_seed);
     }

@@ -271,7 +271,8 @@ impl<'a> Files<'a> {
     }
 
     fn root_directory(&mut self, options: &Options) -> Result<()> {
-        let mut raw = self.new_inode(FileKind::Directory, ROOT_MODE, 3);
+        let mode = options.root_mode.unwrap_or(ROOT_MODE);
+        let mut raw = self.new_inode(FileKind::Directory, mode, 3);
         raw.set_uid(options.root_owner.0);
         raw.set_gid(options.root_owner.1);
         self.directory(Ino::ROOT, raw, 1, Some((b"lost+found", LOST_AND_FOUND)))
@@ -492,7 +493,9 @@ impl<'a> Files<'a> {
         };
         let mut raw = RawMmp::clean(interval.max(mmp::CHECK_INTERVAL_MIN));
         raw.mmp_time.set(self.geometry.time.into());
-        raw.set_names(&host_name(), &self.device_name);
+        if !options.is_reproducible {
+            raw.set_names(&host_name(), &self.device_name);
+        }
         raw.seal(&layout.checksums);
         let mut block = vec![0; layout.block_size as usize];
         block[..size_of::<RawMmp>()].copy_from_slice(raw.bytes());

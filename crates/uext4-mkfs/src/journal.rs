@@ -68,7 +68,7 @@ impl Files<'_> {
                 at if at < layout.blocks_count => Ok(at.max(first)),
                 _ => Err(MkfsError::option("location: want a block of the file system")),
             },
-            None if options.packs_tables(&layout.features) => Ok(first),
+            None if options.packed_meta_blocks == Some(true) => Ok(first),
             None => Ok(self.middle()),
         }
     }

@@ -121,6 +121,10 @@ pub(crate) fn make(device: &dyn Device, options: &Options, features: &Features) 
         )],
         None => Vec::new(),
     };
+    let report = report(&sb, &layout, features, warnings);
+    if options.only_plans {
+        return Ok(report);
+    }
     let mut writer = Writer::new(device, options)?;
     let size = u64::from(layout.block_size);
     if !writer.is_zero {
@@ -134,20 +138,23 @@ pub(crate) fn make(device: &dyn Device, options: &Options, features: &Features) 
         RawJournalSuperblock::fresh(layout.block_size, length, layout.superblock + 1, layout.uuid);
     writer.put_at("journal superblock", layout.superblock_offset(), journal.bytes())?;
     writer.finish(&sb)?;
-    Ok(Report {
+    Ok(Report { bytes_written: writer.written, ..report })
+}
+
+fn report(
+    sb: &RawSuperblock,
+    layout: &JournalDeviceLayout,
+    features: &Features,
+    warnings: Vec<String>,
+) -> Report {
+    Report {
         block_size: layout.block_size,
-        blocks,
-        reserved_blocks: 0,
-        free_blocks: 0,
-        inodes: 0,
-        groups: 0,
-        journal_blocks: 0,
+        blocks: sb.blocks_count(),
         uuid: layout.uuid,
         features: features.names(),
-        backups: Vec::new(),
-        bytes_written: writer.written,
         warnings,
-    })
+        ..Report::default()
+    }
 }
 
 /// The features of a journal device: of others it keeps checksums.

@@ -87,6 +87,8 @@ pub struct Options {
     pub usage: Vec<String>,
     /// Owner of the root directory: user and group (`-E root_owner=`).
     pub root_owner: (u32, u32),
+    /// Mode of the root directory (`-E root_perms=`); 755 if not given.
+    pub root_mode: Option<u16>,
     /// Start of directory hashes (`-E hash_seed=`); random if not given.
     pub hash_seed: Option<[u8; 16]>,
     /// How names fold in directories that fold case (`-E encoding=utf8`, `encoding_flags=strict`).
@@ -108,6 +110,11 @@ pub struct Options {
     pub lazy_journal_init: Option<bool>,
     /// Ask the device to drop its old content first (`-E discard`); `None`: it is asked.
     pub discard: Option<bool>,
+    /// Nothing of the host is in the file system: no names in the block of mmp, no count of what
+    /// was written, which depends on what was there.
+    pub is_reproducible: bool,
+    /// Plan, and write nothing (`-n`).
+    pub only_plans: bool,
     /// The device reads as zeros but for its ends, which is not looked at (`-E
     /// assume_storage_prezeroed=1`).
     pub assume_zeroed: Option<bool>,

@@ -38,6 +38,8 @@ pub(crate) struct Writer<'a> {
     /// Whether the device reads as zeros wherever nothing was written.
     pub(crate) is_zero: bool,
     pub(crate) written: u64,
+    /// The superblock gets no count of what was written.
+    is_uncounted: bool,
 }
 
 impl<'a> Writer<'a> {
@@ -52,7 +54,7 @@ impl<'a> Writer<'a> {
             device.flush().map_err(io)?;
             is_zero = true;
         }
-        Ok(Self { device, is_zero, written: 0 })
+        Ok(Self { device, is_zero, written: 0, is_uncounted: options.is_reproducible })
     }
 
     /// Erases the signatures at both ends, durably.
@@ -90,7 +92,9 @@ impl<'a> Writer<'a> {
         self.flush("metadata")?;
         let mut primary = *sb;
         let written = self.written + primary.bytes().len() as u64;
-        primary.s_kbytes_written.set(written.div_ceil(1024));
+        if !self.is_uncounted {
+            primary.s_kbytes_written.set(written.div_ceil(1024));
+        }
         primary.seal();
         self.put_at("superblock", SUPERBLOCK_OFFSET, primary.bytes())?;
         self.flush("superblock")

@@ -1,30 +1,33 @@
 //! `uext4 mkfs`: makes an ext4 file system, with the options and the words of mke2fs.
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use uext4_device::{DaxDevice, Device, FileDevice, FileOptions, SharedDevice};
+use uext4_device::{Device, FileOptions, SharedDevice};
 use uext4_mkfs::populate::Fill;
-use uext4_mkfs::{
-    FsType, JournalDevice, MkfsError, Options, Report, format_filled, format_with_journal,
-};
+use uext4_mkfs::{JournalDevice, MkfsError, Options, Report, format_filled, format_with_journal};
 use uuid::Uuid;
 
 use crate::examples::{self, Examples};
 use crate::failure::{At, Failure, Result, Why};
-use crate::image::{self, Access};
+use crate::image::Access;
 use crate::journal;
 use crate::output::Output;
-use crate::place::{self, Place};
+use crate::place;
 use crate::progress::Progress;
 use crate::signature;
-use crate::spec::{Image, Part, SIZE_FORMS, parse_size};
-use crate::verbosity::remark;
+use crate::spec::{Image, SIZE_FORMS, parse_size};
+use crate::verbosity::{self, Verbosity, remark};
 
+mod config;
+mod epoch;
 mod fill;
+mod given;
+mod refused;
 mod room;
+mod summary;
+mod target;
+mod words;
 
 /// What the help shows.
 const EXAMPLES: Examples = &[
@@ -35,11 +38,13 @@ const EXAMPLES: Examples = &[
 
 /// Make an ext4 file system
 #[derive(clap::Args)]
-#[command(after_help = examples::help(EXAMPLES))]
+#[command(version, after_help = examples::help(EXAMPLES))]
 pub(crate) struct Args {
-    /// Bytes per block: 1024, 2048 or 4096; up to 65536, which uext4 can only read
-    #[arg(short = 'b', value_name = "BYTES", value_parser = parse_u32)]
-    block_size: Option<u32>,
+    /// Bytes per block: 1024, 2048 or 4096; up to 65536, which uext4 can only read. With a minus
+    /// sign, at least so many
+    #[arg(short = 'b', value_name = "BYTES", value_parser = parse_block_size,
+        allow_negative_numbers = true)]
+    block_size: Option<BlockSize>,
     /// Bytes per cluster, with the feature bigalloc
     #[arg(short = 'C', value_name = "BYTES", value_parser = parse_u32)]
     cluster_size: Option<u32>,
@@ -53,23 +58,28 @@ pub(crate) struct Args {
     #[arg(short = 'N', value_name = "COUNT", value_parser = parse_count)]
     inodes: Option<u32>,
     /// Percentage of blocks kept back for root
-    #[arg(short = 'm', value_name = "PERCENT", default_value_t = 5.0)]
-    reserved: f64,
+    #[arg(short = 'm', value_name = "PERCENT")]
+    reserved: Option<f64>,
     /// Volume label
     #[arg(short = 'L', value_name = "LABEL", default_value = "")]
     label: String,
+    /// Directory where it was mounted last, for the record
+    #[arg(short = 'M', value_name = "DIR", default_value = "")]
+    last_mounted: String,
+    /// What the kernel does on an error in it: continue, remount-ro or panic
+    #[arg(short = 'e', value_name = "BEHAVIOUR")]
+    errors: Option<String>,
     /// UUID: the number itself, clear, random or time
     #[arg(short = 'U', value_name = "UUID", value_parser = parse_uuid)]
     uuid: Option<[u8; 16]>,
     /// Features to add, or with ^ to leave out, separated by commas
     #[arg(short = 'O', value_name = "FEATURES")]
     features: Vec<String>,
-    /// Journal options: size=MEGABYTES, or device=PATH, a device made with -O journal_dev
-    #[arg(short = 'J', value_name = "OPTIONS")]
+    /// Options of the journal, separated by commas: size, place, or another device for it
+    #[arg(short = 'J', value_name = "OPTIONS", long_help = words::help(words::JOURNAL))]
     journal: Vec<String>,
-    /// Extended options: lazy_itable_init=, lazy_journal_init=, root_owner=, hash_seed=, discard,
-    /// nodiscard, offset=, mmp_update_interval=, quotatype=, encoding=, encoding_flags=
-    #[arg(short = 'E', value_name = "OPTIONS")]
+    /// Extended options, separated by commas
+    #[arg(short = 'E', value_name = "OPTIONS", long_help = words::help(words::EXTENDED))]
     extended: Vec<String>,
     /// Blocks of a group
     #[arg(short = 'g', value_name = "BLOCKS", value_parser = parse_count)]
@@ -77,9 +87,14 @@ pub(crate) struct Args {
     /// Groups whose metadata is packed together
     #[arg(short = 'G', value_name = "GROUPS", value_parser = parse_count)]
     flex_groups: Option<u32>,
-    /// Usage: floppy, small, default, big, huge, news, largefile or largefile4
-    #[arg(short = 'T', value_name = "USAGE")]
-    usage: Option<String>,
+    /// Usage: floppy, small, default, big, huge, news, largefile or largefile4, or several of them
+    /// separated by commas, the last of which counts most; by the size if none is given
+    #[arg(short = 'T', value_name = "USAGE", value_delimiter = ',')]
+    usage: Vec<String>,
+    /// Defaults by type from a file of the form of mke2fs.conf, instead of those of e2fsprogs; or
+    /// the environment names it by MKE2FS_CONFIG
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// File system type: ext2, ext3 or ext4
     #[arg(short = 't', value_name = "TYPE")]
     fs_type: Option<String>,
@@ -94,6 +109,17 @@ pub(crate) struct Args {
     /// hold tells, unless they hold nothing yet
     #[arg(long, value_name = "BYTES", value_parser = parse_u32)]
     sector_size: Option<u32>,
+    /// Show what would be made, and write nothing
+    #[arg(short = 'n')]
+    only_plan: bool,
+    /// Write past the page cache
+    #[arg(short = 'D')]
+    direct: bool,
+    /// Operating system: linux
+    #[arg(short = 'o', value_name = "OS", hide = true)]
+    creator: Option<String>,
+    #[command(flatten)]
+    refused: refused::Refused,
     /// Make it even where something is that would be lost
     #[arg(short = 'F')]
     force: bool,
@@ -110,8 +136,6 @@ pub(crate) struct Args {
     size: Option<String>,
 }
 
-const NO_SIZE: &str =
-    "not a size below 16E (KiB, or blocks with -b; or with a suffix s, K, M, G or T)";
 const NO_OFFSET: &str = "want bytes, or a number with a suffix s, K, M, G or T";
 
 fn parse_count(text: &str) -> std::result::Result<u32, String> {
@@ -121,6 +145,30 @@ fn parse_count(text: &str) -> std::result::Result<u32, String> {
 fn parse_u32(text: &str) -> std::result::Result<u32, String> {
     let number = parse_size(text).and_then(|n| u32::try_from(n).ok());
     number.ok_or_else(|| format!("not a number below 4G ({SIZE_FORMS})"))
+}
+
+/// What `-b` asks for.
+#[derive(Clone, Copy, Debug)]
+enum BlockSize {
+    Exactly(u32),
+    AtLeast(u32),
+}
+
+impl BlockSize {
+    fn exactly(self) -> Option<u32> {
+        if let Self::Exactly(bytes) = self { Some(bytes) } else { None }
+    }
+
+    fn at_least(self) -> Option<u32> {
+        if let Self::AtLeast(bytes) = self { Some(bytes) } else { None }
+    }
+}
+
+fn parse_block_size(text: &str) -> std::result::Result<BlockSize, String> {
+    match text.strip_prefix('-') {
+        Some(least) => parse_u32(least).map(BlockSize::AtLeast),
+        None => parse_u32(text).map(BlockSize::Exactly),
+    }
 }
 
 fn parse_uuid(text: &str) -> std::result::Result<[u8; 16], String> {
@@ -133,8 +181,10 @@ fn parse_uuid(text: &str) -> std::result::Result<[u8; 16], String> {
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> Result<()> {
+    args.refused.check()?;
+    let epoch = epoch::given()?;
     let mut image = Image::parse(&args.image);
-    let options = options(args, &mut image)?;
+    let mut options = given::options(args, &mut image)?;
     let path = journal_path(args);
     check_journal(args, path.is_some())?;
     image.sector = sector(args, &image)?;
@@ -146,8 +196,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if options.size == Some(0) {
         return Err(Why::new("a size of 0 is too small: give a larger one").at("mkfs", &image));
     }
-    let place = room::find(&image, options.size, args.force)?;
-    let log = path.as_deref().map(|path| open_journal(&image, path)).transpose()?;
+    let place = room::find(&image, options.size, args.force || args.only_plan)?;
+    let access = if args.only_plan { Access::Read } else { Access::Write };
+    let log = path.as_deref().map(|path| open_journal(&image, path, access)).transpose()?;
     let external = match (&log, &path) {
         (Some(log), Some(path)) => {
             let read = JournalDevice::read(log.as_ref(), journal::number(path));
@@ -157,12 +208,19 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     };
     // Before the image is there, which may be in it.
     let source = args.fill.as_deref().map(fill::Source::read).transpose()?;
-    let (device, made) = open(args, &image, place, options.size)?;
-    if let (false, Some(found)) =
-        (args.force, signature::of(device.as_ref(), place::sector(&image)))
-    {
-        let why = Why::new(format!("{}; use -F to overwrite it", found.sentence()));
-        return Err(why.at("mkfs", &image));
+    let (device, made) = match args.only_plan {
+        true => (target::open_to_plan(&image, place, options.size)?, false),
+        false => target::open(args, &image, place, options.size)?,
+    };
+    let found = signature::of(device.as_ref(), place::sector(&image)).filter(|_| !args.force);
+    match found.map(|found| format!("{}; use -F to overwrite it", found.sentence())) {
+        Some(why) if args.only_plan => remark(&format!("mkfs: {image}: {why}")),
+        Some(why) => return Err(Why::new(why).at("mkfs", &image)),
+        None => {}
+    }
+    if let Some(epoch) = epoch {
+        let bytes = options.size.unwrap_or(device.len());
+        options.make_reproducible(epoch, format!("{bytes} bytes").as_bytes());
     }
     let report = match make(device.as_ref(), &options, external.as_ref(), source.as_ref()) {
         Ok(report) => report,
@@ -184,7 +242,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return Ok(());
     }
     let mut output = Output::new();
-    print(&report, &mut output)?;
+    summary::print(&report, &options, verbosity::given() == Verbosity::Verbose, &mut output)?;
     let user = rustix::process::geteuid();
     if !user.is_root() && options.root_owner.0 != user.as_raw() && args.fill.is_none() {
         output.line("Its top directory is root's: with -E root_owner it is yours")?;
@@ -204,7 +262,7 @@ fn make(
     let fill = Fill {
         tree: source.tree(),
         contents: source.contents(),
-        is_reproducible: false,
+        is_reproducible: options.is_reproducible,
         threads: fill::threads(),
         progress: &|bytes| progress.add_bytes(bytes),
     };
@@ -243,8 +301,8 @@ fn check_journal(args: &Args, is_elsewhere: bool) -> Result<()> {
     Err(Failure::line(&format!("mkfs: {why}")))
 }
 
-fn open_journal(image: &Image, path: &Path) -> Result<SharedDevice> {
-    journal::open("mkfs", image, path, &FileOptions::new(Access::Write.into()))
+fn open_journal(image: &Image, path: &Path, access: Access) -> Result<SharedDevice> {
+    journal::open("mkfs", image, path, &FileOptions::new(access.into()))
 }
 
 /// The size of sectors that was asked for, which is not another than a device's own.
@@ -255,229 +313,5 @@ fn sector(args: &Args, image: &Image) -> Result<Option<u64>> {
         _ if size != 512 && size != 4096 => wrong("want 512 or 4096".to_owned()),
         Some(own) if own != size => wrong(format!("{image} has sectors of {own} bytes")),
         _ => Ok(Some(size)),
-    }
-}
-
-/// Opens what is there or makes a file of the size asked for; tells whether it was made.
-fn open(
-    args: &Args,
-    image: &Image,
-    place: Place,
-    size: Option<u64>,
-) -> Result<(SharedDevice, bool)> {
-    let write = FileOptions::new(Access::Write.into());
-    let open = || image::any_device("mkfs", image, place, &write);
-    let wrong = |why: &str| Why::new(why).at("mkfs", image);
-    let meta = match image.path.metadata() {
-        Ok(meta) => meta,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let Some(size) = size else {
-                return Err(wrong("does not exist; give a size to make it"));
-            };
-            let len = size.checked_add(place.offset).ok_or_else(|| wrong("too large"))?;
-            return match FileDevice::create(&image.path, len) {
-                Ok(device) if place.offset == 0 && !DaxDevice::is_only_way(&image.path) => {
-                    Ok((Arc::new(device), true))
-                }
-                Ok(device) => {
-                    drop(device);
-                    Ok((open()?, true))
-                }
-                Err(error) => Err(Failure::line(&format!("mkfs: {error}"))),
-            };
-        }
-        Err(error) => return Err(Why::from(error).at("mkfs", image)),
-    };
-    let wanted = size.and_then(|size| size.checked_add(place.offset));
-    match wanted {
-        Some(wanted) if meta.is_file() && meta.len() < wanted => {
-            if meta.len() != 0 && !args.force {
-                let why = format!("has only {} bytes; use -F to extend it", meta.len());
-                return Err(wrong(&why));
-            }
-            let file = File::options().write(true).open(&image.path).at("mkfs", image)?;
-            // Nobody may work on it while it grows.
-            if file.try_lock().is_err() {
-                return Err(wrong("in use: mounted, or held by another process"));
-            }
-            file.set_len(wanted).at("mkfs", image)?;
-        }
-        _ => {}
-    }
-    Ok((open()?, false))
-}
-
-fn options(args: &Args, image: &mut Image) -> Result<Options> {
-    let wrong = |why: String| Failure::line(&format!("mkfs: {why}"));
-    let fs_type = match args.fs_type.as_deref() {
-        Some(name) => FsType::parse(name)
-            .ok_or_else(|| wrong(format!("-t {name}: ext2, ext3 and ext4 are made")))?,
-        None => FsType::Ext4,
-    };
-    let mut options = Options {
-        block_size: args.block_size,
-        cluster_size: args.cluster_size,
-        inode_size: args.inode_size,
-        inode_ratio: args.inode_ratio,
-        inodes: args.inodes,
-        reserved_percent: Some(args.reserved),
-        label: args.label.clone(),
-        uuid: args.uuid,
-        fs_type: if args.with_journal { fs_type.with_journal() } else { fs_type },
-        revision_0: args.revision == 0,
-        features: args.features.join(","),
-        blocks_per_group: args.blocks_per_group,
-        flex_groups: args.flex_groups,
-        usage: args.usage.iter().cloned().collect(),
-        ..Options::default()
-    };
-    for word in args.journal.iter().flat_map(|list| list.split(',')) {
-        journal_word(&mut options, word).map_err(|why| wrong(format!("-J {word}: {why}")))?;
-    }
-    for word in args.extended.iter().flat_map(|list| list.split(',')) {
-        extended_word(&mut options, image, word)
-            .map_err(|why| wrong(format!("-E {word}: {why}")))?;
-    }
-    if let Some(text) = &args.size {
-        options.size =
-            Some(size(text, args.block_size).ok_or_else(|| wrong(format!("{text}: {NO_SIZE}")))?);
-    }
-    Ok(options)
-}
-
-fn journal_word(options: &mut Options, word: &str) -> std::result::Result<(), &'static str> {
-    match word.split_once('=') {
-        Some(("size", megabytes)) => {
-            let megabytes = megabytes.trim_end_matches('M');
-            options.journal_mib = Some(megabytes.parse().map_err(|_| "not a number of MiB")?);
-            Ok(())
-        }
-        // Taken apart: `journal_path`.
-        Some(("device", path)) if !path.is_empty() => Ok(()),
-        _ => Err("not supported"),
-    }
-}
-
-fn extended_word(
-    options: &mut Options,
-    image: &mut Image,
-    word: &str,
-) -> std::result::Result<(), &'static str> {
-    let (name, value) = match word.split_once('=') {
-        Some((name, value)) => (name, Some(value)),
-        None => (word, None),
-    };
-    // As mke2fs: the bare word means 1.
-    let switch = || match value {
-        None | Some("1") => Ok(true),
-        Some("0") => Ok(false),
-        Some(_) => Err("0 or 1"),
-    };
-    match name {
-        "lazy_itable_init" => options.lazy_itable_init = Some(switch()?),
-        "lazy_journal_init" => options.lazy_journal_init = Some(switch()?),
-        "discard" if value.is_none() => options.discard = Some(true),
-        "nodiscard" if value.is_none() => options.discard = Some(false),
-        "root_owner" => options.root_owner = root_owner(value).ok_or("want UID:GID")?,
-        "quotatype" => {
-            let types = value.and_then(quota_types);
-            options.quota_types = Some(types.ok_or("want usrquota:grpquota:prjquota")?);
-        }
-        "hash_seed" => {
-            let value = value.ok_or("want a UUID")?;
-            options.hash_seed = Some(parse_uuid(value).map_err(|_| "want a UUID")?);
-        }
-        "mmp_update_interval" => {
-            let seconds = value.and_then(|value| value.parse().ok());
-            options.mmp_update_interval = Some(seconds.ok_or("want seconds, at most 300")?);
-        }
-        "encoding" => match value {
-            Some("utf8" | "utf8-12.1") => {
-                options.encoding.get_or_insert_default();
-            }
-            _ => return Err("want utf8, which is utf8-12.1"),
-        },
-        "encoding_flags" => {
-            if options.encoding.is_none()
-                && !options.features.split(',').any(|word| word == "casefold")
-            {
-                return Err("give encoding= before it");
-            }
-            let encoding = options.encoding.get_or_insert_default();
-            match value {
-                Some("strict") => encoding.strict = true,
-                Some("nostrict") => encoding.strict = false,
-                _ => return Err("want strict or nostrict"),
-            }
-        }
-        "offset" => {
-            let offset = value.and_then(parse_size).ok_or(NO_OFFSET)?;
-            image.part = if offset == 0 { Part::Whole } else { Part::At(offset) };
-        }
-        _ => return Err("not supported"),
-    }
-    Ok(())
-}
-
-/// The kinds of quota in a list of words.
-fn quota_types(value: &str) -> Option<[bool; 3]> {
-    let mut types = [false; 3];
-    for word in value.split(':') {
-        let words = ["usrquota", "grpquota", "prjquota"];
-        types[words.iter().position(|known| *known == word)?] = true;
-    }
-    Some(types)
-}
-
-fn root_owner(value: Option<&str>) -> Option<(u32, u32)> {
-    match value {
-        Some(value) => {
-            let (uid, gid) = value.split_once(':')?;
-            Some((uid.parse().ok()?, gid.parse().ok()?))
-        }
-        None => {
-            let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
-            Some((uid.as_raw(), gid.as_raw()))
-        }
-    }
-}
-
-/// As mke2fs: a bare number counts blocks with `-b`, else KiB.
-fn size(text: &str, block_size: Option<u32>) -> Option<u64> {
-    match text.parse::<u64>() {
-        Ok(count) => count.checked_mul(u64::from(block_size.unwrap_or(1024))),
-        Err(_) => parse_size(text),
-    }
-}
-
-fn print(report: &Report, output: &mut Output) -> Result<()> {
-    let unit = if report.block_size >= 1024 { report.block_size / 1024 } else { 0 };
-    output.line(&format!(
-        "Creating filesystem with {} {unit}k blocks and {} inodes",
-        report.blocks, report.inodes
-    ))?;
-    output.line(&format!("Filesystem UUID: {}", Uuid::from_bytes(report.uuid)))?;
-    if !report.backups.is_empty() {
-        output.line("Superblock backups stored on blocks: ")?;
-        let backups: Vec<String> = report.backups.iter().map(u64::to_string).collect();
-        output.line(&format!("\t{}", backups.join(", ")))?;
-    }
-    if report.journal_blocks != 0 {
-        output.line(&format!("Journal: {} blocks", report.journal_blocks))?;
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_follow_mke2fs() {
-        assert_eq!(size("100", None), Some(102_400));
-        assert_eq!(size("100", Some(4096)), Some(409_600));
-        assert_eq!(size("1M", Some(4096)), Some(1 << 20));
-        assert_eq!(size("8s", None), Some(4096));
-        assert_eq!(size("x", None), None);
     }
 }

@@ -28,6 +28,7 @@ struct Plan<'a> {
     form: Form,
     is_reproducible: bool,
     root_owner: (u32, u32),
+    root_mode: u16,
     shared: SharedBlocks,
     /// Blocks of attributes of regular files.
     acl_blocks: HashMap<NodeId, BlockNo>,
@@ -64,6 +65,7 @@ impl Files<'_> {
             numbering,
             is_reproducible: fill.is_reproducible,
             root_owner: options.root_owner,
+            root_mode: options.root_mode.unwrap_or(ROOT_MODE),
             shared: SharedBlocks::default(),
             acl_blocks: HashMap::new(),
             stretches: Vec::new(),
@@ -126,7 +128,7 @@ impl Files<'_> {
         raw.set_gid(attributes.gid);
         let is_plain_root = plan.is_root(id) && !plan.tree.has_root_attributes;
         if is_plain_root {
-            raw.i_mode.set(kind.mode() | ROOT_MODE);
+            raw.i_mode.set(kind.mode() | plan.root_mode);
             raw.set_uid(plan.root_owner.0);
             raw.set_gid(plan.root_owner.1);
         }

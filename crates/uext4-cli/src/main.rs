@@ -146,7 +146,7 @@ fn main() -> ExitCode {
     }
     let command =
         Command::try_parse_from(&words).unwrap_or_else(|error| usage::exit(&error, &words));
-    verbosity::give(command.quiet, command.verbose);
+    verbosity::give(command.quiet, command.verbose && !has_own_verbose(&words));
     if let Err(failure) = keys::give(&command.key) {
         return failure.report();
     }
@@ -195,6 +195,15 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }
+}
+
+/// Whether `-v` is the verb's own, as of `cp -v`, and says nothing of what others do with it.
+fn has_own_verbose(words: &[OsString]) -> bool {
+    let command = Command::command();
+    let is_own = |verb: &clap::Command| verb.get_arguments().any(|it| it.get_id() == "verbose");
+    let name = Command::command().try_get_matches_from(words).ok();
+    let name = name.as_ref().and_then(|matches| matches.subcommand_name());
+    name.and_then(|name| command.find_subcommand(name)).is_some_and(is_own)
 }
 
 #[cfg(test)]

@@ -13,13 +13,14 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{Scratch, UEXT4, run};
+use common::{Scratch, UEXT4, at, run};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Rows whose cases need more than a call: tested below or in another file.
 const ELSEWHERE: &[(&str, &str)] = &[
     // a_signal_ends_a_verb
     ("every other", "128+N"),
+    ("diff", "128+N"),
     // mount_ends.rs, umount_says_what_it_waits_for_and_can_be_interrupted
     ("umount", "0"),
     ("umount", "128+N"),
@@ -96,6 +97,13 @@ fn every_row_is_true() {
     cases.case("fsck", 8, ["fsck", "/nonexistent"]);
     cases.case("fsck", 16, ["fsck"]);
     cases.case("fsck", 16, ["--key", "x", "fsck", "--frobnicate"]);
+
+    let other = cases.image("other");
+    assert!(run([OsString::from("mkdir"), at(&other, "/new")]).status.success());
+    cases.case("diff", 0, ["diff".as_ref(), name, name]);
+    cases.case("diff", 1, ["diff".as_ref(), name, other.as_os_str()]);
+    cases.case("diff", 2, ["diff".as_ref(), name, "/nonexistent".as_ref()]);
+    cases.case("diff", 2, ["diff"]);
 
     let dir = cases.scratch.dir.path().to_owned();
     cases.case("umount", 1, ["umount".as_ref(), dir.as_os_str()]);

@@ -20,6 +20,17 @@ fn image(scratch: &Scratch) -> PathBuf {
     path
 }
 
+/// The letter of a verb that has a use of its own for it tells nothing of images.
+#[test]
+fn a_verb_keeps_its_own_letter() {
+    let scratch = Scratch::new();
+    let image = image(&scratch);
+    for words in [&["extents", "-v"][..], &["frag", "--verbose"]] {
+        let words = words.iter().map(OsString::from).chain([at(&image, "/")]);
+        assert_eq!(said(&words.collect::<Vec<_>>()).1, "");
+    }
+}
+
 /// Standard output and standard error of a call that succeeds.
 fn said(words: &[OsString]) -> (String, String) {
     let output = run(words);

@@ -105,7 +105,8 @@ const CONFIGS: &[(&str, &str)] = &[
     (
         "[defaults]\n fs_type = ext4\n base_features = sparse_super,filetype\n blocksize = 2048\n \
          default_features = ^has_journal\n hash_alg = tea\n errors = panic\n \
-         reserved_ratio = 2.5\n enable_periodic_fsck = 1\n default_mntopts = journal_data,nobarrier,user_xattr\n \
+         reserved_ratio = 2.5\n enable_periodic_fsck = 1\n \
+         default_mntopts = journal_data,nobarrier,user_xattr\n \
          flex_bg_size = 4\n inode_size = 512\n[fs_types]\next4 = {\n features = \
          has_journal,extent,flex_bg\n hash_alg = legacy\n}\nsmall = {\n inode_ratio = 2048\n \
          features = extra_isize,^filetype\n}\n",

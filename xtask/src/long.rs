@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 
 use crate::{machine, workspace};
 
-/// Verbs that mount, and so need the `uext4` command.
-const MOUNTING: &[&str] = &["kill9", "programs", "soak", "tree", "freeze", "features"];
+/// Verbs that call the `uext4` command.
+const CALLING: &[&str] = &["kill9", "programs", "soak", "tree", "freeze", "features", "hostile"];
 
 /// The verb whose engine is built in another way: its name and that of the profile, and what is
 /// built.
@@ -30,7 +30,7 @@ pub(crate) fn run(verb: &str, rest: &[OsString]) -> Result<(), String> {
     let programs = workspace::target().join(profile);
     let mut command = Command::new(programs.join("uext4-sim"));
     command.arg(verb).env("PATH", machine::search_path()).stdin(Stdio::null());
-    if MOUNTING.contains(&verb) {
+    if CALLING.contains(&verb) {
         command.arg("--binary").arg(programs.join("uext4"));
     }
     let status = command

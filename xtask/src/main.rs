@@ -119,6 +119,13 @@ enum Verb {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         rest: Vec<OsString>,
     },
+    /// Every verb of the command on damaged images and archives.
+    #[command(disable_help_flag = true)]
+    Hostile {
+        /// --images N, --seed S and more: see `cargo xtask hostile --help`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        rest: Vec<OsString>,
+    },
     /// pjdfstest on uext4 and on the kernel's ext4, compared case by case. Needs root.
     Pjdfstest,
     /// Random operations on the bytes of a file, every read compared.
@@ -176,6 +183,7 @@ fn main() -> ExitCode {
         Verb::Freeze { rest } => long::run("freeze", &rest),
         Verb::Features { rest } => long::run("features", &rest),
         Verb::FsckDiff { rest } => long::run("fsck-diff", &rest),
+        Verb::Hostile { rest } => long::run("hostile", &rest),
         Verb::Pjdfstest => conform::release_command().and_then(conform::pjdfstest::verb),
         Verb::Fsx { ops, seed, mount } => {
             conform::fsx::verb(mount, ops, seed, conform::release_command)

@@ -19,6 +19,7 @@
 //! | [`soak`] | mounts under load for long |
 //! | [`shape`], [`anatomy`], [`structure_damage`] | small images, taken apart and damaged |
 //! | [`fsck_diff`] | the checker's verdict on them beside e2fsck's |
+//! | [`hostile`] | every verb of the command on such images, and on damaged archives |
 //! | [`feature_mix`] | combinations of the format's features, each written and read back |
 //! | [`view`], [`oracle`] | what a volume shows, and what e2fsck says of it |
 //! | `simulate` | the whole engine from one seed (feature of that name) |
@@ -43,6 +44,7 @@ pub mod fsck_diff;
 pub mod fsx;
 pub mod generator;
 mod host_target;
+pub mod hostile;
 pub mod kill9;
 pub mod linear;
 pub mod load;

@@ -1,5 +1,5 @@
 //! The longer checks: `cargo xtask crash`, `kill9`, `programs`, `soak`, `tree`, `features`,
-//! `freeze`, `fsck-diff` and `fsx` call this program.
+//! `freeze`, `fsck-diff`, `fsx` and `hostile` call this program.
 
 #![forbid(unsafe_code)]
 
@@ -27,6 +27,7 @@ enum Verb {
     Freeze(verb::freeze::Args),
     FsckDiff(verb::fsck_diff::Args),
     Fsx(verb::fsx::Args),
+    Hostile(verb::hostile::Args),
     #[cfg(feature = "simulate")]
     Simulate(verb::simulate::Args),
 }
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         Verb::Freeze(args) => verb::freeze::run(&args),
         Verb::FsckDiff(args) => verb::fsck_diff::run(&args),
         Verb::Fsx(args) => verb::fsx::run(&args),
+        Verb::Hostile(args) => verb::hostile::run(&args),
         #[cfg(feature = "simulate")]
         Verb::Simulate(args) => verb::simulate::run(&args),
     };

@@ -5,6 +5,7 @@ pub(crate) mod features;
 pub(crate) mod freeze;
 pub(crate) mod fsck_diff;
 pub(crate) mod fsx;
+pub(crate) mod hostile;
 pub(crate) mod kill9;
 pub(crate) mod programs;
 #[cfg(feature = "simulate")]

@@ -22,7 +22,6 @@ const CALLS: &[(Effect, &str)] = &[
     (Reads, "quota i.img"),
     (Reads, "fsck -n i.img"),
     (Reads, "cp -r i.img:/ out"),
-    (Changes, "fsck -y i.img"),
     (Changes, "mkdir -p i.img:/some/new/directory"),
     (Changes, "cp one i.img:/some/one"),
     (Changes, "cp -r i.img:/some i.img:/dir1"),

@@ -9,10 +9,11 @@ use std::ffi::OsString;
 
 use uext4::{Device, ErrorKind, FileKind, InodeRef, NewInode, Owner, Volume};
 
-use crate::failure::{At, Failure, Outcome, Result, Why, say};
+use crate::failure::{Failure, Outcome, Result, Why, say};
 use crate::image::{self, Access};
-use crate::image_path::{Last, Resolved, SYMLINKS_MAX, names, resolve, resolve_parent};
+use crate::image_path::{Last, Resolved, SYMLINKS_MAX, resolve, resolve_parent};
 use crate::spec::{self, Image, ImagePath};
+use crate::walk::{self, Go, Node, Visitor};
 
 /// Result of a step at one operand.
 pub(crate) type Try<T> = std::result::Result<T, Why>;
@@ -123,9 +124,8 @@ pub(crate) struct Visited<'v> {
     pub(crate) path: &'v ImagePath,
 }
 
-/// Visits all that is below the directory `top`, each directory before what is in it. Depth costs
-/// heap, not stack. What fails is told, and the rest is visited; a directory that is its own
-/// ancestor, as a corrupt image may have, is refused.
+/// Visits all that is below the directory `top`, each directory before what is in it, and nothing
+/// below a directory whose visit fails. What fails is told, and the rest is visited.
 pub(crate) fn below(
     verb: &str,
     volume: &Volume,
@@ -133,35 +133,39 @@ pub(crate) fn below(
     outcome: &mut Outcome,
     visit: &mut dyn FnMut(Visited<'_>) -> Try<()>,
 ) {
-    let level = |dir: &InodeRef, path: &ImagePath| -> Result<_> {
-        Ok((dir.clone(), path.clone(), names(volume, dir).at(verb, path)?.into_iter()))
-    };
-    let mut levels = Vec::new();
-    match level(top.inode, top.path) {
-        Ok(first) => levels.push(first),
-        Err(failure) => outcome.note(failure),
+    let mut visits = Visits { verb, volume, image: &top.path.image, outcome, visit };
+    if let Err(failure) = walk::walk(verb, volume, top.path, top.inode, &mut visits) {
+        outcome.note(failure);
     }
-    while let Some((dir, above, left)) = levels.last_mut() {
-        let Some(listed) = left.next() else {
-            levels.pop();
-            continue;
-        };
-        let path = above.below(&listed.name);
-        let step = volume.lookup(dir, &listed.name).map_err(Why::from).and_then(|inode| {
-            if levels.iter().any(|(above, ..)| above.ino() == inode.ino()) {
-                return Err(Why::new("directory loop; run fsck"));
-            }
-            visit(Visited { inode: &inode, path: &path })?;
-            Ok(inode)
-        });
-        match step.at(verb, &path) {
-            Ok(inode) if inode.kind() == FileKind::Directory => match level(&inode, &path) {
-                Ok(next) => levels.push(next),
-                Err(failure) => outcome.note(failure),
-            },
-            Ok(_) => {}
-            Err(failure) => outcome.note(failure),
+}
+
+/// The visits of [`below`].
+struct Visits<'a> {
+    verb: &'a str,
+    volume: &'a Volume,
+    image: &'a Image,
+    outcome: &'a mut Outcome,
+    visit: &'a mut dyn FnMut(Visited<'_>) -> Try<()>,
+}
+
+impl Visitor for Visits<'_> {
+    fn enter(&mut self, node: &Node, _is_last: bool) -> Result<Go> {
+        if node.depth == 0 {
+            return Ok(Go::On);
         }
+        let path = ImagePath { image: self.image.clone(), path: node.path.clone() };
+        let visited = self.volume.inode(node.attr.ino).map_err(Why::from);
+        match visited.and_then(|inode| (self.visit)(Visited { inode: &inode, path: &path })) {
+            Ok(()) => Ok(Go::On),
+            Err(why) => {
+                self.outcome.note(why.at(self.verb, path));
+                Ok(Go::Past)
+            }
+        }
+    }
+
+    fn fail(&mut self, failure: Failure) {
+        self.outcome.note(failure);
     }
 }
 

@@ -1,4 +1,5 @@
-//! A tree of an image, depth first: what `tree`, `find` and `du` have in common.
+//! A tree of an image, depth first: what `tree`, `find`, `du`, `chmod -R` and `chown -R` have in
+//! common.
 //!
 //! Symbolic links are never followed. Depth costs heap, not stack. A directory is entered once:
 //! damage may give it a second name, or make it its own ancestor, and either could make a walk

@@ -271,8 +271,11 @@ fn a_loop_ends() {
         let made = system("debugfs").args(["-w", "-R", request]).arg(&image).output().unwrap();
         assert!(made.status.success());
     }
-    for verb in ["find", "tree", "du"] {
-        let output = common::run([OsStr::new(verb), image.as_os_str()]);
+    let (find, tree, du) = (&["find"][..], &["tree"], &["du"]);
+    for words in [find, tree, du, &["chmod", "-R", "go-w"], &["chown", "-R", "7:7"]] {
+        let verb = words[0];
+        let root = at(&image, "/");
+        let output = common::run(words.iter().map(OsStr::new).chain([root.as_os_str()]));
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{verb}: {said}");
         assert_eq!(said.lines().count(), 2, "{verb}: {said}");

@@ -76,9 +76,12 @@ fn inodes_are_as_many_as_the_tree_needs() {
         fs::write(source.join(n.to_string()), "").unwrap();
     }
     let image = scratch.path("image");
-    run_ok(mkfs(&[], &source, &image, "8M"));
-    assert_clean(&image);
-    fs::remove_file(&image).unwrap();
+    // The second has a share of 376.4 inodes for each of 8 groups.
+    for words in [&[][..], &["-b", "1024", "-g", "1024"]] {
+        run_ok(mkfs(words, &source, &image, "8M"));
+        assert_clean(&image);
+        fs::remove_file(&image).unwrap();
+    }
     run_fails(mkfs(&["-N", "500"], &source, &image, "8M"), "3011 inodes are needed");
     run_fails(mkfs(&["-i", "65536"], &source, &image, "8M"), "inodes are needed");
 }

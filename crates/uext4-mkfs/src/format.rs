@@ -101,9 +101,12 @@ pub fn format_filled(
     }
     let mut geometry = geometry::plan(device.len(), &options)?;
     let inodes = fill.map_or(Ok(0), Fill::inodes)?;
-    if has_default_inodes && geometry.layout.inodes_count < inodes {
-        options.inodes = Some(inodes);
+    let mut asked = inodes;
+    while has_default_inodes && geometry.layout.inodes_count < inodes && asked < u32::MAX {
+        options.inodes = Some(asked);
         geometry = geometry::plan(device.len(), &options)?;
+        // A group's share of what is asked for may be rounded down.
+        asked = asked.saturating_add(inodes.saturating_sub(geometry.layout.inodes_count));
     }
     let options = &options;
     let layout = geometry.layout.clone();

@@ -84,11 +84,12 @@ fn quiet_hides_remarks_and_no_failure() {
     assert!(told.contains("warning"), "{told}");
 }
 
-/// What a program writes to a terminal.
+/// What a program writes to a terminal of somebody at work: a runner of tests sets `CI`, which asks
+/// for colours whatever the terminal says.
 fn on_a_terminal(command: &str, environment: &[(&str, &str)]) -> Vec<u8> {
     let mut script = Command::new("script");
     script.args(["-qec", command, "/dev/null"]).env("TERM", "xterm");
-    for name in ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE"] {
+    for name in ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "CI"] {
         script.env_remove(name);
     }
     script.envs(environment.iter().copied()).output().unwrap().stdout

@@ -98,3 +98,78 @@ fn what_cannot_be_stored_is_told_and_nothing_is_left() {
     run_fails(mkfs(&[], &source, &image, "64M"), "lost+found: is no directory");
     assert!(!image.exists());
 }
+
+/// Makes an image with the time of a build, on so many processors, and returns its bytes.
+fn reproducible(source: &Path, image: &Path, epoch: &str, processors: &str) -> Vec<u8> {
+    let uext4 = env!("CARGO_BIN_EXE_uext4");
+    let mut command = match common::has("taskset") {
+        true => common::system("taskset"),
+        false => common::system(uext4),
+    };
+    if common::has("taskset") {
+        command.args(["-c", processors, uext4]);
+    }
+    let words = ["mkfs", "-q", "-L", "root", "-d"];
+    command.args(words).arg(source).arg(image).env("SOURCE_DATE_EPOCH", epoch);
+    assert!(command.status().unwrap().success());
+    let bytes = fs::read(image).unwrap();
+    assert_clean(image);
+    fs::remove_file(image).unwrap();
+    bytes
+}
+
+/// Fault model: a clock, a random number, a number or an order of the host's, or the order in which
+/// threads finish gets into the image.
+#[test]
+fn two_builds_are_the_same_to_the_byte() {
+    let scratch = Scratch::new();
+    let source = make_source(&scratch);
+    let copy = scratch.path("a folder elsewhere");
+    let copied = common::system("cp").arg("-a").arg(&source).arg(&copy).status().unwrap();
+    assert!(copied.success());
+    // What is copied is listed otherwise, and has other inode numbers; what is read, another atime.
+    fs::read(copy.join("big")).unwrap();
+    let image = scratch.path("image");
+    let one = reproducible(&source, &image, "1700000000", "0");
+    let other = reproducible(&copy, &image, "1700000000", "0,1");
+    assert!(one == other, "the images differ");
+    assert!(one != reproducible(&copy, &image, "1700000001", "0,1"));
+    fs::write(copy.join("empty"), "no more").unwrap();
+    assert!(one != reproducible(&copy, &image, "1700000000", "0,1"));
+}
+
+#[test]
+fn sizes_follow_the_content() {
+    let scratch = Scratch::new();
+    let source = make_source(&scratch);
+    let size = |words: &[&str]| {
+        let image = scratch.path("image");
+        let words = ["mkfs", "-q"].into_iter().chain(words.iter().copied()).map(OsString::from);
+        run_ok(words.chain(["-d".into(), source.clone().into(), image.clone().into()]));
+        assert_clean(&image);
+        let info = run_ok(["info".into(), "--json".into(), image.clone().into_os_string()]);
+        let info: serde_json::Value = serde_json::from_slice(&info).unwrap();
+        let bytes = fs::metadata(&image).unwrap().len();
+        fs::remove_file(&image).unwrap();
+        (bytes, info)
+    };
+    let free = |info: &serde_json::Value| {
+        let number = |name: &str| {
+            info["superblock"][name].as_f64().unwrap_or_else(|| panic!("no {name}: {info}"))
+        };
+        100.0 * number("free_blocks") / number("block_count")
+    };
+    let (least, info) = size(&["--shrink"]);
+    assert!(free(&info) < 2.0, "{info}");
+    let (usual, info) = size(&[]);
+    assert!((10.0..14.0).contains(&free(&info)), "{info}");
+    let (half, info) = size(&["--free", "50"]);
+    assert!((50.0..56.0).contains(&free(&info)), "{info}");
+    assert!(least < usual && usual < half);
+    let (other, _) = size(&["--shrink", "-b", "1024", "-t", "ext3"]);
+    assert!(other < usual);
+    let image = scratch.path("image");
+    fs::write(&image, "there").unwrap();
+    let words = ["mkfs", "--shrink", "-d"].map(OsString::from);
+    run_fails(words.into_iter().chain([source.into(), image.into()]), "is there");
+}

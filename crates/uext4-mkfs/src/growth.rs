@@ -6,8 +6,8 @@
 //! Invariants: a pure function of the geometry.
 
 use crate::error::MkfsError;
-use crate::format::fill_descriptors;
 use crate::output::fill_block_bitmap;
+use crate::plan::fill_descriptors;
 use crate::space::Space;
 use crate::tables;
 use uext4_ondisk::{BlockNo, GroupFlags, GroupNo, Ino, Layout, RawGroupDesc, bitmap};

@@ -58,6 +58,8 @@ pub(crate) struct Files<'a> {
     pub(crate) jobs: Vec<Job>,
     /// Where blocks of a tree's files are found, while they are planned.
     pub(crate) sweep: Option<Sweep>,
+    /// Blocks of the root, of `lost+found` and of what it was filled with.
+    pub(crate) tree_blocks: u64,
     /// Blocks in use before there is a file.
     table_blocks: u64,
     /// First block and blocks of each piece of the journal, its superblock first.
@@ -85,6 +87,7 @@ impl<'a> Files<'a> {
             external: None,
             fill: None,
             jobs: Vec::new(),
+            tree_blocks: 0,
             sweep: None,
             journal: Vec::new(),
         }
@@ -99,8 +102,10 @@ impl<'a> Files<'a> {
         let mut warnings = Vec::new();
         self.bad_blocks();
         if self.fill.is_none() {
+            let before = self.space.used_count();
             self.root_directory(options)?;
             self.lost_and_found()?;
+            self.tree_blocks = self.space.used_count() - before;
         }
         if self.has(Compat::RESIZE_INODE) {
             self.resize_inode()?;
@@ -128,7 +133,9 @@ impl<'a> Files<'a> {
             self.mmp_block(options)?;
         }
         if let Some(fill) = self.fill {
+            let before = self.space.used_count();
             self.jobs = self.populate(options, fill)?;
+            self.tree_blocks = self.space.used_count() - before;
         }
         if self.geometry.layout.features.ro_compat.contains(RoCompat::QUOTA) {
             self.quota_files(options)?;

@@ -173,6 +173,10 @@ impl Files<'_> {
 /// The smallest file system that has a journal by default, in blocks.
 pub(crate) const BLOCKS_WITH_JOURNAL: u64 = 2048;
 
+/// Sizes of file systems, in blocks, from which on the journal is larger.
+pub(crate) const JOURNAL_STEPS: [u64; 7] =
+    [32_768, 262_144, 524_288, 4_194_304, 8_388_608, 16_777_216, 33_554_432];
+
 /// Blocks of the journal by the size of the file system (mke2fs's table); `None` where it is too
 /// small.
 fn default_journal_blocks(fs_blocks: u64) -> Option<u64> {

@@ -25,6 +25,7 @@ mod journal;
 mod journal_device;
 mod options;
 mod output;
+mod plan;
 pub mod populate;
 mod profile;
 mod quota;

@@ -105,6 +105,13 @@ pub(crate) struct Args {
     /// Fill it from a directory
     #[arg(short = 'd', value_name = "DIR")]
     fill: Option<PathBuf>,
+    /// With -d and without a size: a size of which so many percent are free, 10 if nothing is said
+    #[arg(long, value_name = "PERCENT", conflicts_with_all = ["size", "shrink"],
+        requires = "fill")]
+    free: Option<f64>,
+    /// With -d and without a size: the least size
+    #[arg(long, conflicts_with = "size", requires = "fill")]
+    shrink: bool,
     /// Bytes of a sector of the disk that an image file is a copy of: 512 or 4096. What partitions
     /// hold tells, unless they hold nothing yet
     #[arg(long, value_name = "BYTES", value_parser = parse_u32)]
@@ -207,7 +214,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         _ => None,
     };
     // Before the image is there, which may be in it.
-    let source = args.fill.as_deref().map(fill::Source::read).transpose()?;
+    let source = args.fill.as_deref().map(|dir| fill::Source::read(dir, epoch)).transpose()?;
+    if let Some(source) = &source {
+        fill::settle(args, &image, &mut options, external.as_ref(), source)?;
+    }
     let (device, made) = match args.only_plan {
         true => (target::open_to_plan(&image, place, options.size)?, false),
         false => target::open(args, &image, place, options.size)?,
@@ -218,7 +228,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Some(why) => return Err(Why::new(why).at("mkfs", &image)),
         None => {}
     }
-    if let Some(epoch) = epoch {
+    if let (Some(epoch), None) = (epoch, &source) {
         let bytes = options.size.unwrap_or(device.len());
         options.make_reproducible(epoch, format!("{bytes} bytes").as_bytes());
     }
@@ -259,13 +269,7 @@ fn make(
 ) -> uext4_mkfs::Result<Report> {
     let Some(source) = source else { return format_with_journal(device, options, external) };
     let progress = Progress::image("mkfs");
-    let fill = Fill {
-        tree: source.tree(),
-        contents: source.contents(),
-        is_reproducible: options.is_reproducible,
-        threads: fill::threads(),
-        progress: &|bytes| progress.add_bytes(bytes),
-    };
+    let fill = Fill { progress: &|bytes| progress.add_bytes(bytes), ..source.fill() };
     format_filled(device, options, external, Some(&fill))
 }
 

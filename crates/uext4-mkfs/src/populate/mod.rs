@@ -11,13 +11,17 @@
 
 mod attributes;
 mod data;
+mod digest;
 mod directory;
+mod fit;
 mod host;
 mod number;
 mod place;
 mod sweep;
 mod tree;
 
+pub use digest::digest;
+pub use fit::{Room, fitted};
 pub use host::HostTree;
 pub use tree::{
     Attributes, Body, ContentId, Contents, FileBody, Node, NodeId, Piece, Tree, TreeError, Xattr,

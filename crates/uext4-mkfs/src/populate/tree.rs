@@ -77,6 +77,16 @@ pub struct FileBody {
     pub content: ContentId,
 }
 
+impl FileBody {
+    /// Bytes that are stored.
+    pub(crate) fn stored_bytes(&self) -> u64 {
+        match &self.data {
+            Some(data) => data.iter().map(|range| range.end - range.start).sum(),
+            None => self.size,
+        }
+    }
+}
+
 /// What a file is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
@@ -199,6 +209,16 @@ impl Tree {
             Body::Directory(names) => names.get(name).copied(),
             _ => None,
         }
+    }
+
+    /// Every file that has a name, and the top; one with several names comes as often.
+    pub(crate) fn reachable(&self) -> impl Iterator<Item = NodeId> {
+        let mut waiting = vec![self.root()];
+        std::iter::from_fn(move || {
+            let id = waiting.pop()?;
+            waiting.extend(self.children(id).map(|(_, id)| id));
+            Some(id)
+        })
     }
 
     /// Adds a file to a directory.

@@ -1,0 +1,177 @@
+//! The size of a file system by what fills it.
+//!
+//! How: the tree is planned once in a file system that is large enough, which says how many blocks
+//! it takes. What a file system of some size has for it is asked of plans of empty ones, which cost
+//! little. The plan of the chosen size is then made in full; where it falls short, because files
+//! were divided more often, the size grows by little steps.
+
+use super::Fill;
+use super::tree::Body;
+use crate::error::{MkfsError, Result};
+use crate::journal::{BLOCKS_WITH_JOURNAL, JOURNAL_STEPS};
+use crate::journal_device::JournalDevice;
+use crate::options::Options;
+use crate::plan::{Plan, Wanted};
+use uext4_ondisk::features::Compat;
+
+/// Bytes of a block, if neither they nor a usage are asked for.
+const BLOCK_SIZE: u32 = 4096;
+/// Room beyond the content in the first attempt.
+const FIRST_SLACK: u64 = 512 << 20;
+/// Most attempts at sizes that turn out too small.
+const ATTEMPTS_MAX: u32 = 40;
+
+/// How much room a file system is to have beyond what fills it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Room {
+    /// So many percent of its blocks are free, those that are kept for root among them.
+    Free(f64),
+    /// As little as can be: no spare inodes and no blocks for root either, unless the options say
+    /// how many.
+    Least,
+}
+
+/// Chooses the size of a file system that `fill` fills, and what goes with it.
+///
+/// # Errors
+/// [`MkfsError::Option`]: a contradiction in the options, or a share that cannot be had;
+/// [`MkfsError::Source`]: a file that cannot be stored.
+pub fn fitted(
+    options: &Options,
+    external: Option<&JournalDevice<'_>>,
+    fill: &Fill<'_>,
+    room: Room,
+) -> Result<Options> {
+    let mut options = options.clone();
+    if let Some(external) = external {
+        // What it says of blocks is needed now; all of it is said again when the image is made.
+        let mut adapted = options.clone();
+        external.adapt(&mut adapted)?;
+        options.block_size = adapted.block_size;
+    }
+    if options.usage.is_empty() {
+        options.block_size.get_or_insert(BLOCK_SIZE);
+    }
+    let inodes = fill.inodes()?;
+    let percent = match room {
+        Room::Free(percent) if (0.0..100.0).contains(&percent) => percent,
+        Room::Free(percent) => {
+            return Err(MkfsError::option(format!("{percent} percent cannot be free")));
+        }
+        Room::Least => {
+            options.reserved_percent.get_or_insert(0.0);
+            0.0
+        }
+    };
+    let is_least = room == Room::Least;
+    let (tree, empty_tree) = (0, 0);
+    let mut fitting =
+        Fitting { options, external, fill, inodes, is_least, percent, tree, empty_tree };
+    fitting.measure()?;
+    fitting.choose()
+}
+
+struct Fitting<'a> {
+    options: Options,
+    external: Option<&'a JournalDevice<'a>>,
+    fill: &'a Fill<'a>,
+    inodes: u32,
+    is_least: bool,
+    percent: f64,
+    /// Blocks that the tree takes.
+    tree: u64,
+    /// Blocks of an empty tree.
+    empty_tree: u64,
+}
+
+impl Fitting<'_> {
+    fn plan(&self, bytes: u64, fill: Option<&Fill<'_>>) -> Result<Plan> {
+        let (external, inodes) = (self.external, self.inodes);
+        let (device_name, has_least_inodes) = (String::new(), self.is_least);
+        let wanted = Wanted { device_name, external, fill, inodes, has_least_inodes };
+        let options = Options { size: Some(bytes), ..self.options.clone() };
+        Plan::new(bytes, &options, &wanted)
+    }
+
+    /// Plans the tree with much room, and leaves nothing about blocks to the size.
+    fn measure(&mut self) -> Result<()> {
+        let nodes = self.fill.tree.reachable();
+        let content: u64 = nodes
+            .map(|id| match &self.fill.tree.node(id).body {
+                Body::File(file) => file.stored_bytes(),
+                Body::Directory(names) => names.keys().map(|name| name.len() as u64 + 20).sum(),
+                _ => 0,
+            })
+            .fold(0, u64::saturating_add);
+        let files = u64::from(self.inodes);
+        let per_file = 65_536 * 2 + 1024;
+        let bytes = content.saturating_mul(2) + files.saturating_mul(per_file) + FIRST_SLACK;
+        let plan = self.plan(bytes, Some(self.fill))?;
+        self.tree = plan.tree_blocks;
+        self.options.block_size = plan.options.block_size;
+        self.empty_tree = self.plan(bytes, None)?.tree_blocks;
+        Ok(())
+    }
+
+    fn block_size(&self) -> u64 {
+        self.options.block_size.unwrap_or(BLOCK_SIZE).into()
+    }
+
+    /// Whether a file system of so many blocks has the room, as far as an empty one can tell.
+    fn is_enough(&self, blocks: u64) -> bool {
+        let Ok(plan) = self.plan(blocks * self.block_size(), None) else { return false };
+        self.has_room(&plan, plan.free_blocks() + self.empty_tree, self.tree)
+    }
+
+    /// Whether `free` blocks are enough for `used` more and the share that is to be free.
+    fn has_room(&self, plan: &Plan, free: u64, used: u64) -> bool {
+        let blocks = plan.geometry.layout.blocks_count as f64;
+        free.checked_sub(used).is_some_and(|rest| rest as f64 >= blocks * self.percent / 100.0)
+    }
+
+    /// The least number of blocks from `low` on, below `high`, which is enough.
+    fn least(&self, low: u64, high: u64) -> u64 {
+        let (mut low, mut high) = (low, high);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.is_enough(middle) {
+                high = middle;
+            } else {
+                low = middle + 1;
+            }
+        }
+        high
+    }
+
+    fn choose(&self) -> Result<Options> {
+        let mut high = self.tree.max(BLOCKS_WITH_JOURNAL) * 2;
+        while !self.is_enough(high) {
+            high = high.checked_mul(2).filter(|blocks| *blocks < 1 << 40).ok_or_else(|| {
+                MkfsError::option(format!("{} percent cannot be free", self.percent))
+            })?;
+        }
+        let features = self.plan(high * self.block_size(), None)?.options.feature_set()?;
+        let has_journal = features.compat.contains(Compat::HAS_JOURNAL) && self.external.is_none();
+        let first = if has_journal { BLOCKS_WITH_JOURNAL } else { 1 };
+        // The journal grows by steps: before a step there may be more room than behind it.
+        let step = JOURNAL_STEPS.iter().find(|step| **step > first && self.is_enough(**step - 1));
+        let high = step.map_or(high, |step| high.min(*step - 1));
+        let mut blocks = self.least(first, high);
+        for _ in 0..ATTEMPTS_MAX {
+            let bytes = blocks * self.block_size();
+            match self.plan(bytes, Some(self.fill)) {
+                Ok(plan) if self.has_room(&plan, plan.free_blocks(), 0) => {
+                    let bytes = plan.geometry.layout.bytes();
+                    let mut options = Options { size: Some(bytes), ..self.options.clone() };
+                    if self.is_least && options.inode_ratio.is_none() {
+                        options.inodes = plan.options.inodes;
+                    }
+                    return Ok(options);
+                }
+                Ok(_) | Err(MkfsError::Option(_)) => blocks += (blocks / 4096).max(1),
+                Err(error) => return Err(error),
+            }
+        }
+        Err(MkfsError::option("found no size that is enough: give one"))
+    }
+}

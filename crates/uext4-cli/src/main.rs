@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod attribute_text;
 mod closing;
 mod compare;
 mod confine;
@@ -64,8 +65,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::verb::{
     cat, chattr, chmod, chown, completions, cp, df, diff, du, encrypt, extents, find, frag,
-    freefrag, fsck, info, lab, ln, ls, manual, mkdir, mkfs, mount, mv, quota, resize, rm, stat,
-    stats, sync, touch, tree, trim, truncate, tune, umount, verity,
+    freefrag, fsck, info, lab, label, ln, ls, manual, mkdir, mkfs, mount, mv, quota, resize, rm,
+    stat, stats, sync, touch, tree, trim, truncate, tune, umount, verity, xattr,
 };
 
 /// What the help of the whole command says of images.
@@ -101,6 +102,7 @@ enum Verb {
     Sync(sync::Args),
     Trim(trim::Args),
     Tune(tune::Args),
+    Label(label::Args),
     Resize(resize::Args),
     Fsck(fsck::Args),
     Info(info::Args),
@@ -128,6 +130,7 @@ enum Verb {
     #[command(hide = true)]
     Chgrp(chown::GroupArgs),
     Chattr(chattr::Args),
+    Xattr(xattr::Args),
     Encrypt(encrypt::Args),
     Rm(rm::Args),
     Mv(mv::Args),
@@ -158,6 +161,7 @@ fn main() -> ExitCode {
         Verb::Sync(args) => sync::run(&args),
         Verb::Trim(args) => trim::run(&args),
         Verb::Tune(args) => tune::run(&args),
+        Verb::Label(args) => label::run(&args),
         Verb::Resize(args) => resize::run(&args),
         Verb::Fsck(args) => fsck::run(&args),
         Verb::Info(args) => info::run(&args),
@@ -184,6 +188,7 @@ fn main() -> ExitCode {
         Verb::Chown(args) => chown::run(&args),
         Verb::Chgrp(args) => chown::run_group(&args),
         Verb::Chattr(args) => chattr::run(&args),
+        Verb::Xattr(args) => xattr::run(&args),
         Verb::Encrypt(args) => encrypt::run(&args),
         Verb::Rm(args) => rm::run(&args),
         Verb::Mv(args) => mv::run(&args),

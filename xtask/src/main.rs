@@ -11,6 +11,7 @@ mod demo;
 mod licences;
 mod long;
 mod machine;
+mod package;
 mod packages;
 mod report;
 mod step;
@@ -152,6 +153,8 @@ enum Verb {
         #[arg(long, conflicts_with = "source")]
         test: bool,
     },
+    /// A Debian package, a static binary, the sources with their crates, a bill of materials.
+    Package(package::Options),
     /// One fuzz target under libFuzzer. Needs a nightly compiler.
     Fuzz {
         /// superblock, inode, extent, directory, htree, xattr, journal or structured.
@@ -196,6 +199,7 @@ fn main() -> ExitCode {
         Verb::Fuzz { target, seconds, asan, keep } => {
             conform::fuzz::run(&target, seconds, asan, keep)
         }
+        Verb::Package(options) => package::verb(&options),
         Verb::Tidy => tidy::run(),
     };
     match result {

@@ -41,6 +41,14 @@ const PACKAGES: &[(&str, &str, &str)] = &[
 const EMULATOR: &[(&str, &str, &str)] =
     &[("qemu-system-x86", "qemu-system-x86_64", "a machine for a kernel that is not this one's")];
 
+/// What `cargo xtask package` needs.
+const PACKAGING: &[(&str, &str, &str)] = &[
+    ("dpkg-dev", "dpkg-shlibdeps", "the libraries that a binary needs"),
+    ("binutils", "strip", "binaries without what is for debuggers"),
+    ("lintian", "lintian", "judges the Debian package"),
+    ("xz-utils", "xz", "packs the sources"),
+];
+
 /// What came of looking for the packages.
 pub(crate) enum Found {
     /// All programs are there; nothing was done.
@@ -59,6 +67,11 @@ pub(crate) fn provide(install: bool) -> Found {
 /// The same for the packages of `cargo xtask old-kernel`.
 pub(crate) fn provide_emulator() -> Found {
     provide_from(EMULATOR, true)
+}
+
+/// The same for the packages of `cargo xtask package`.
+pub(crate) fn provide_packaging() -> Found {
+    provide_from(PACKAGING, true)
 }
 
 /// Has apt-get(8) read what there is, as root and without a word; whether it did.

@@ -105,9 +105,9 @@ fn completions(root: &Path, command: &Path) -> Result<(), String> {
 }
 
 fn helpers(root: &Path) -> Result<(), String> {
-    HELPERS.iter().try_for_each(|(name, _)| {
-        make_link("../bin/uext4", &root.join("usr/sbin").join(name))
-    })
+    HELPERS
+        .iter()
+        .try_for_each(|(name, _)| make_link("../bin/uext4", &root.join("usr/sbin").join(name)))
 }
 
 fn make_link(target: &str, link: &Path) -> Result<(), String> {

@@ -10,12 +10,8 @@ use crate::workspace;
 
 /// The crate of the command.
 const COMMAND: &str = "uext4-cli";
-const METADATA: &[&str] = &[
-    "metadata",
-    "--format-version=1",
-    "--locked",
-    "--filter-platform=x86_64-unknown-linux-gnu",
-];
+const METADATA: &[&str] =
+    &["metadata", "--format-version=1", "--locked", "--filter-platform=x86_64-unknown-linux-gnu"];
 
 /// A crate that is linked into the command.
 struct Linked {
@@ -44,7 +40,10 @@ impl Inventory {
         Self::of(&metadata, &checksums(&lock))
     }
 
-    fn of(metadata: &Value, checksums: &BTreeMap<(String, String), String>) -> Result<Self, String> {
+    fn of(
+        metadata: &Value,
+        checksums: &BTreeMap<(String, String), String>,
+    ) -> Result<Self, String> {
         let packages = metadata["packages"].as_array().ok_or("cargo metadata: no packages")?;
         let nodes = metadata["resolve"]["nodes"].as_array().ok_or("cargo metadata: no graph")?;
         let needs: BTreeMap<&str, Vec<String>> =
@@ -101,7 +100,8 @@ impl Inventory {
                 texts.entry(text.trim_end().to_owned()).or_default().insert(name);
             }
         }
-        let mut all = String::from("Licences of the crates that the command uext4 is linked of.\n\n");
+        let mut all =
+            String::from("Licences of the crates that the command uext4 is linked of.\n\n");
         for (licence, crates) in self.by_licence() {
             all.push_str(&format!("{licence}: {}\n", crates.join(", ")));
         }

@@ -3,11 +3,9 @@
 //! # What
 //! A Debian package ([`deb`]), a static binary, the sources with all that they are built from
 //! ([`source`]), and what is in the binary ([`inventory`]): a bill of materials in the form of
-//! CycloneDX, and the texts of the licences. [`chroot`] installs, uses and removes the Debian
-//! package in a system that has nothing else. Everything is of the commit's date, so that two
+//! CycloneDX, and the texts of the licences. Everything is of the commit's date, so that two
 //! builds of a commit differ in nothing that is packed here.
 
-mod chroot;
 mod deb;
 mod inventory;
 mod source;
@@ -18,8 +16,9 @@ use std::process::{Command, Stdio};
 
 use clap::{Args, ValueEnum};
 
+use crate::packages::{self, Found};
 use crate::step::{Outcome, Steps};
-use crate::{machine, packages, workspace};
+use crate::{machine, workspace};
 
 use inventory::Inventory;
 
@@ -44,10 +43,6 @@ pub(crate) struct Options {
     /// Only these; by default all.
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Part>,
-    /// Install, use and remove the Debian package in a clean chroot, and build the sources there
-    /// without a network. Needs root and mmdebstrap.
-    #[arg(long)]
-    test: bool,
 }
 
 /// The version of all crates of the workspace.
@@ -55,7 +50,9 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Runs the verb.
 pub(crate) fn verb(options: &Options) -> Result<(), String> {
-    packages::provide_packaging();
+    if let Found::Missing(names) = packages::provide_packaging() {
+        println!("missing: {names}");
+    }
     let folder = folder()?;
     let wants = |part: Part| options.only.is_empty() || options.only.contains(&part);
     let mut steps = Steps::default();
@@ -71,13 +68,11 @@ pub(crate) fn verb(options: &Options) -> Result<(), String> {
     if wants(Part::Sbom) {
         steps.run("bill of materials", || outcome(write_inventory(&folder)));
     }
-    if options.test {
-        chroot::test(&folder, &mut steps);
-    }
     steps.close()
 }
 
 /// What `cargo xtask test` does of it: the Debian package of the debug build, and lintian's opinion.
+#[expect(dead_code, reason = "the step of the test is not there yet")]
 pub(crate) fn short() -> Outcome {
     for program in ["dpkg-deb", "dpkg-shlibdeps", "lintian"] {
         if machine::program(program).is_none() {
@@ -104,9 +99,8 @@ fn build_deb(folder: &Path) -> Result<String, String> {
 
 fn build_static(folder: &Path) -> Result<String, String> {
     let arguments = ["build", "--release", "--locked", "--quiet", "-p", "uext4-cli", "--target"];
-    run(workspace::cargo(&arguments).arg(STATIC)).map_err(|why| {
-        format!("{why}: is the target there (rustup target add {STATIC})?")
-    })?;
+    run(workspace::cargo(&arguments).arg(STATIC))
+        .map_err(|why| format!("{why}: is the target there (rustup target add {STATIC})?"))?;
     let built = workspace::target().join(STATIC).join("release/uext4");
     let path = folder.join(format!("uext4-{VERSION}-x86_64-linux-static"));
     run(Command::new("strip").arg("-o").arg(&path).arg(built))?;

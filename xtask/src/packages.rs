@@ -41,7 +41,7 @@ const PACKAGES: &[(&str, &str, &str)] = &[
 const EMULATOR: &[(&str, &str, &str)] =
     &[("qemu-system-x86", "qemu-system-x86_64", "a machine for a kernel that is not this one's")];
 
-/// What `cargo xtask package` needs.
+/// What `cargo xtask package` needs, and the step of the tests that packs.
 const PACKAGING: &[(&str, &str, &str)] = &[
     ("dpkg-dev", "dpkg-shlibdeps", "the libraries that a binary needs"),
     ("binutils", "strip", "binaries without what is for debuggers"),
@@ -61,7 +61,7 @@ pub(crate) enum Found {
 
 /// Looks for the packages and installs the missing ones as root, unless `install` is false.
 pub(crate) fn provide(install: bool) -> Found {
-    provide_from(PACKAGES, install)
+    provide_from(&[PACKAGES, PACKAGING].concat(), install)
 }
 
 /// The same for the packages of `cargo xtask old-kernel`.

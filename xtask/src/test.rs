@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 
 use crate::conform::{self, Trouble};
 use crate::licences;
+use crate::package;
 use crate::packages::{self, Found};
 use crate::report::{Report, Times};
 use crate::step::{Outcome, Steps};
@@ -65,6 +66,7 @@ pub(crate) fn run(verbose: bool, no_install: bool) -> Result<(), String> {
     });
     steps.run("fio engine", || suite(conform::fio::run(&conform::debug_command())));
     steps.run("costs of operations", costs);
+    steps.run("Debian package", package::short);
     for (name, features, programs) in FEATURES {
         let programs = programs.iter().flat_map(|program| ["--test", program]);
         let mut arguments = [TESTS, &["--features", features]].concat();

@@ -141,11 +141,12 @@ impl Inventory {
                 json!({ "ref": purl(it), "dependsOn": needs })
             })
             .collect();
+        let timestamp = super::deb::date_iso(seconds)?;
         let sbom = json!({
             "bomFormat": "CycloneDX",
             "specVersion": "1.5",
             "version": 1,
-            "metadata": { "timestamp": super::deb::date_iso(seconds)?, "component": component(command) },
+            "metadata": { "timestamp": timestamp, "component": component(command) },
             "components": components,
             "dependencies": dependencies,
         });
@@ -241,7 +242,8 @@ mod tests {
             "packages": [package("uext4-cli"), package("used"), package("below"), package("test"),
                          package("unrelated")],
             "resolve": { "nodes": [
-                { "id": "uext4-cli", "deps": [need("used", Value::Null), need("test", "dev".into())] },
+                { "id": "uext4-cli",
+                  "deps": [need("used", Value::Null), need("test", "dev".into())] },
                 { "id": "used", "deps": [need("below", Value::Null)] },
             ] },
         });

@@ -46,18 +46,28 @@ impl Drop for IdlePolicy {
     }
 }
 
+/// By the kernel's call: musl has a function of that name that always fails, as POSIX means a process
+/// by its first argument and Linux a thread.
 fn set(policy: libc::c_int) -> io::Result<()> {
-    let parameters = libc::sched_param { sched_priority: 0 };
-    // SAFETY: the address is of a structure that outlives the call; 0 is the calling thread.
-    match unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) } {
+    // The kernel's structure of parameters has one field, the priority.
+    let priority: libc::c_int = 0;
+    let this_thread: libc::pid_t = 0;
+    // SAFETY: the address is of a value that outlives the call.
+    let result = unsafe {
+        libc::syscall(libc::SYS_sched_setscheduler, this_thread, policy, &raw const priority)
+    };
+    match result {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
 fn current() -> libc::c_int {
-    // SAFETY: takes no address; 0 is the calling thread.
-    unsafe { libc::sched_getscheduler(0) }
+    let this_thread: libc::pid_t = 0;
+    // SAFETY: takes no address.
+    let policy = unsafe { libc::syscall(libc::SYS_sched_getscheduler, this_thread) };
+    // Policies are small; a failure is -1.
+    policy.try_into().unwrap_or(-1)
 }
 
 #[cfg(test)]

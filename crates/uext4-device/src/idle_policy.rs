@@ -46,8 +46,8 @@ impl Drop for IdlePolicy {
     }
 }
 
-/// By the kernel's call: musl has a function of that name that always fails, as POSIX means a process
-/// by its first argument and Linux a thread.
+/// By the kernel's call: musl has a function of that name that always fails, as POSIX means a
+/// process by its first argument and Linux a thread.
 fn set(policy: libc::c_int) -> io::Result<()> {
     // The kernel's structure of parameters has one field, the priority.
     let priority: libc::c_int = 0;

@@ -117,6 +117,11 @@ impl Acl {
         (!entries.is_empty()).then_some(Self { entries })
     }
 
+    /// Its entries.
+    pub fn entries(&self) -> &[AclEntry] {
+        &self.entries
+    }
+
     /// The text with numbers only, as `tar --numeric-owner --acls` writes it.
     pub fn to_text(&self) -> Vec<u8> {
         let text: Vec<String> = self.entries.iter().map(AclEntry::text).collect();

@@ -28,6 +28,8 @@ pub struct Refused {
 pub struct Entry {
     /// Where it goes.
     pub path: TarPath,
+    /// Whether its name, or the name that a hard link leads to, begins with a slash in the archive.
+    pub is_absolute: bool,
     /// What it is.
     pub kind: Kind,
     /// Permission bits with set-id and sticky bits.
@@ -57,6 +59,7 @@ impl Entry {
     pub fn new(path: TarPath, kind: Kind) -> Self {
         Self {
             path,
+            is_absolute: false,
             kind,
             mode: 0,
             uid: 0,

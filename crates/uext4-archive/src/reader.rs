@@ -174,7 +174,11 @@ impl Reader {
             Ok(None) => return Ok(None),
             Err(why) => return Ok(Some(Member::Refused(Refused { name, why }))),
         };
+        let is_link = matches!(kind, Kind::HardLink(_));
+        let is_absolute = name.starts_with(b"/")
+            || is_link && extended.link.clone().unwrap_or_else(|| header.link()).starts_with(b"/");
         let entry = extended.fault.take().map_or_else(|| entry(header, extended, &name, kind), Err);
+        let entry = entry.map(|entry| Entry { is_absolute, ..entry });
         Ok(Some(match entry {
             Ok(entry) => {
                 if let Kind::File(content) = &entry.kind {
@@ -283,6 +287,7 @@ fn entry(
     let xattrs = extended.take_xattrs();
     Ok(Entry {
         path,
+        is_absolute: false,
         kind,
         // The mask leaves 12 bits.
         mode: (mode & 0o7777) as u16,

@@ -15,12 +15,14 @@ pub(crate) struct Why {
     place: Option<String>,
     /// A name is not there.
     is_not_found: bool,
+    /// Nothing more can be written.
+    is_final: bool,
 }
 
 impl Why {
     /// A reason in our own words.
     pub(crate) fn new(why: impl Into<String>) -> Self {
-        Self { text: why.into(), place: None, is_not_found: false }
+        Self { text: why.into(), place: None, is_not_found: false, is_final: false }
     }
 
     /// Whether the reason is a name that is not there.
@@ -28,9 +30,20 @@ impl Why {
         self.is_not_found
     }
 
+    /// Whether whatever is written next will fail as well: the volume is full, or has failed.
+    pub(crate) fn is_final(&self) -> bool {
+        self.is_final
+    }
+
     /// The same, with a place of its own for the message, unless it has one already.
     pub(crate) fn of(mut self, place: impl fmt::Display) -> Self {
         self.place.get_or_insert_with(|| place.to_string());
+        self
+    }
+
+    /// The same, with what it is about before it.
+    pub(crate) fn about(mut self, what: impl fmt::Display) -> Self {
+        self.text = format!("{what}: {}", self.text);
         self
     }
 
@@ -63,10 +76,28 @@ impl From<rustix::io::Errno> for Why {
     }
 }
 
+impl From<uext4_archive::Error> for Why {
+    fn from(error: uext4_archive::Error) -> Self {
+        match error {
+            uext4_archive::Error::Io(error) => error.into(),
+            error => Self::new(error.to_string()),
+        }
+    }
+}
+
 impl From<uext4::Error> for Why {
     fn from(error: uext4::Error) -> Self {
-        let is_not_found = *error.kind() == uext4::ErrorKind::NotFound;
-        Self { is_not_found, ..Self::new(error.to_string()) }
+        use uext4::ErrorKind;
+        let is_not_found = *error.kind() == ErrorKind::NotFound;
+        let is_final = matches!(
+            error.kind(),
+            ErrorKind::NoSpace
+                | ErrorKind::ReadOnly
+                | ErrorKind::Io
+                | ErrorKind::Aborted
+                | ErrorKind::Internal
+        );
+        Self { is_not_found, is_final, ..Self::new(error.to_string()) }
     }
 }
 

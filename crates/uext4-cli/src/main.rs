@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod archive;
 mod attribute_text;
 mod closing;
 mod compare;
@@ -65,8 +66,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::verb::{
     cat, chattr, chmod, chown, completions, cp, df, diff, du, encrypt, extents, find, frag,
-    freefrag, fsck, info, lab, label, ln, ls, manual, mkdir, mkfs, mount, mv, quota, resize, rm,
-    stat, stats, sync, touch, tree, trim, truncate, tune, umount, verity, xattr,
+    freefrag, fsck, import, info, lab, label, ln, ls, manual, mkdir, mkfs, mount, mv, quota,
+    resize, rm, stat, stats, sync, touch, tree, trim, truncate, tune, umount, verity, xattr,
 };
 
 /// What the help of the whole command says of images.
@@ -121,6 +122,7 @@ enum Verb {
     Diff(diff::Args),
     Freefrag(freefrag::Args),
     Cp(cp::Args),
+    Import(import::Args),
     Mkdir(mkdir::Args),
     Ln(ln::Args),
     Touch(touch::Args),
@@ -180,6 +182,7 @@ fn main() -> ExitCode {
         Verb::Diff(args) => diff::run(&args),
         Verb::Freefrag(args) => freefrag::run(&args),
         Verb::Cp(args) => cp::run(&args),
+        Verb::Import(args) => import::run(&args),
         Verb::Mkdir(args) => mkdir::run(&args),
         Verb::Ln(args) => ln::run(&args),
         Verb::Touch(args) => touch::run(&args),

@@ -42,13 +42,41 @@ pub(crate) fn parse_group(volume: &Volume, text: &str) -> Try<Owners> {
 }
 
 /// A table of the image.
-struct Table {
+pub(crate) struct Table {
     path: &'static str,
     of: &'static str,
 }
 
-const USERS: Table = Table { path: "/etc/passwd", of: "user" };
-const GROUPS: Table = Table { path: "/etc/group", of: "group" };
+/// The users.
+pub(crate) const USERS: Table = Table { path: "/etc/passwd", of: "user" };
+/// The groups.
+pub(crate) const GROUPS: Table = Table { path: "/etc/group", of: "group" };
+
+/// Names and numbers of a table, in its order; none if the image has no such table.
+pub(crate) fn entries(volume: &Volume, table: &Table) -> Try<Vec<(Vec<u8>, u32)>> {
+    let text = match read(volume, table.path) {
+        Ok(text) => text,
+        Err(why) if why.is_not_found() => return Ok(Vec::new()),
+        Err(why) => return Err(why.of(table.path)),
+    };
+    Ok(parse_table(&text))
+}
+
+/// Names and numbers of the host's own table; none if it cannot be read.
+pub(crate) fn entries_of_host(table: &Table) -> Vec<(Vec<u8>, u32)> {
+    std::fs::read(table.path)
+        .map(|text| parse_table(&String::from_utf8_lossy(&text)))
+        .unwrap_or_default()
+}
+
+fn parse_table(text: &str) -> Vec<(Vec<u8>, u32)> {
+    let entry = |line: &str| {
+        let mut fields = line.split(':');
+        let name = fields.next().filter(|name| !name.is_empty())?;
+        Some((name.as_bytes().to_vec(), fields.nth(1)?.parse().ok()?))
+    };
+    text.lines().filter_map(entry).collect()
+}
 
 /// A name of a table, or else a number. `+` before a number says that it is no name.
 fn find(volume: &Volume, table: &Table, name: &str) -> Try<u32> {

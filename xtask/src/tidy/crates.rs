@@ -35,6 +35,7 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "uext4-cli",
         &[
+            "uext4-archive",
             "uext4-ondisk",
             "uext4-options",
             "uext4-device",

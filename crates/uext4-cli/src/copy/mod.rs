@@ -84,6 +84,11 @@ pub(crate) trait Source {
     fn link_target(&self, node: &Self::Node) -> Try<Vec<u8>>;
     /// Extended attributes.
     fn xattrs(&self, node: &Self::Node) -> Try<Vec<Xattr>>;
+    /// Whether a file, whose path messages have, is no part of the copy.
+    fn is_left_out(&self, node: &Self::Node, path: &[u8]) -> Try<bool> {
+        let _ = (node, path);
+        Ok(false)
+    }
     /// Whether a file can be read at all, before anything is made of it.
     fn check_readable(&self, node: &Self::Node) -> Try<()> {
         let _ = node;

@@ -20,6 +20,8 @@ const COPY_BYTES: usize = 1 << 20;
 /// What a copy is asked to do.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Settings {
+    /// The verb that copies, for messages.
+    pub(crate) verb: &'static str,
     /// Copy directories.
     pub(crate) recursive: bool,
     /// Leave what is there.
@@ -125,7 +127,7 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
     }
 
     fn note(&mut self, path: &[u8], why: Why) {
-        self.outcome.note(why.at("cp", spec::show(path)));
+        self.outcome.note(why.at(self.settings.verb, spec::show(path)));
     }
 
     fn walk(&mut self, first: Level<S, T>) {
@@ -144,6 +146,9 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
             let (path, to) = (spec::join(&level.path, &name), spec::join(&level.to, &name));
             let found = check_name(&name).and_then(|()| self.source.child(&level.node, &name));
             let made = found.and_then(|node| {
+                if self.source.is_left_out(&node, &path)? {
+                    return Ok(None);
+                }
                 let id = self.source.meta(&node).id;
                 if levels.iter().any(|level| self.source.meta(&level.node).id == id) {
                     return Err(Why::new("directory loop; run fsck"));

@@ -115,6 +115,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         form,
         no_dereference: args.no_dereference,
         settings: Settings {
+            verb: "cp",
             recursive: args.recursive || args.archive,
             no_clobber: args.no_clobber,
             update: args.update,

@@ -15,6 +15,7 @@ pub(crate) mod find;
 pub(crate) mod frag;
 pub(crate) mod freefrag;
 pub(crate) mod fsck;
+pub(crate) mod import;
 pub(crate) mod info;
 pub(crate) mod lab;
 pub(crate) mod label;

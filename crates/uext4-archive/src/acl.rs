@@ -80,6 +80,15 @@ impl Qualifier {
             (_, id) => Self { name: text.to_vec(), id },
         }
     }
+
+    /// The number or else the name. Without either, the number that the kernel gives to nobody: an
+    /// empty text would be the owner.
+    fn text(&self) -> Vec<u8> {
+        match self.id {
+            None if !self.name.is_empty() => self.name.clone(),
+            id => id.unwrap_or(NO_ID).to_string().into_bytes(),
+        }
+    }
 }
 
 impl AclTag {
@@ -122,10 +131,10 @@ impl Acl {
         &self.entries
     }
 
-    /// The text with numbers only, as `tar --numeric-owner --acls` writes it.
+    /// The text, of numbers where there are some, as `tar --numeric-owner --acls` writes it.
     pub fn to_text(&self) -> Vec<u8> {
-        let text: Vec<String> = self.entries.iter().map(AclEntry::text).collect();
-        text.join(",").into_bytes()
+        let text: Vec<Vec<u8>> = self.entries.iter().map(AclEntry::text).collect();
+        text.join(&b","[..])
     }
 
     /// Reads the attribute; `None` if it is none.
@@ -183,18 +192,19 @@ impl AclEntry {
         Some(Self { tag, permissions: bits(permissions)? })
     }
 
-    fn text(&self) -> String {
+    fn text(&self) -> Vec<u8> {
         let (kind, who) = match &self.tag {
             AclTag::Owner => ("user", None),
-            AclTag::User(who) => ("user", who.id),
+            AclTag::User(who) => ("user", Some(who)),
             AclTag::OwningGroup => ("group", None),
-            AclTag::Group(who) => ("group", who.id),
+            AclTag::Group(who) => ("group", Some(who)),
             AclTag::Mask => ("mask", None),
             AclTag::Other => ("other", None),
         };
-        let who = who.map_or_else(String::new, |id| id.to_string());
-        let bit = |bit, letter| if self.permissions & bit != 0 { letter } else { '-' };
-        format!("{kind}:{who}:{}{}{}", bit(4, 'r'), bit(2, 'w'), bit(1, 'x'))
+        let who = who.map_or_else(Vec::new, Qualifier::text);
+        let bit = |bit, letter| if self.permissions & bit != 0 { letter } else { b'-' };
+        let permissions = [bit(4, b'r'), bit(2, b'w'), bit(1, b'x')];
+        [kind.as_bytes(), &who, &permissions].join(&b':')
     }
 
     fn from_raw(raw: &RawEntry) -> Option<Self> {
@@ -253,6 +263,15 @@ mod tests {
         assert_eq!(back.to_text(), texts[0]);
         let unknown = Acl::parse(b"user:mary:rwx").unwrap();
         assert_eq!(unknown.to_xattr(joe), None);
+    }
+
+    #[test]
+    fn one_user_is_never_written_as_the_owner() {
+        let text = b"user::r--,user:mary:rwx,group:9:r-x,group::r--";
+        assert_eq!(Acl::parse(text).unwrap().to_text(), text);
+        let nobody = AclTag::User(Qualifier { name: Vec::new(), id: None });
+        let acl = Acl { entries: vec![AclEntry { tag: nobody, permissions: 7 }] };
+        assert_eq!(acl.to_text(), b"user:4294967295:rwx");
     }
 
     #[test]

@@ -1,11 +1,14 @@
 //! Compression of the whole stream: found by content when reading, by suffix when writing.
 
 use std::ffi::OsStr;
-use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use flate2::bufread::GzDecoder;
+
 use crate::error::{Error, Result};
+use crate::header::Header;
 
 /// Bytes at the start of a stream that are looked at.
 const MAGIC_BYTES: usize = 512;
@@ -89,6 +92,11 @@ impl Format {
         if start.is_empty() {
             return Err(Error::Foreign("is empty, not a tar archive"));
         }
+        let block = start.as_slice().try_into().ok();
+        if block.and_then(Header::read).is_some() {
+            // The name of the first entry may begin as another format does.
+            return Ok((Self::Plain, Box::new(io::Cursor::new(start).chain(stream))));
+        }
         if let Some((_, help)) = FOREIGN.iter().find(|(magic, _)| start.starts_with(magic)) {
             return Err(Error::Foreign(help));
         }
@@ -102,7 +110,7 @@ impl Format {
         let buffered = |stream| BufReader::with_capacity(BUFFER_BYTES, stream);
         Ok(match self {
             Self::Plain => Box::new(stream),
-            Self::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(buffered(stream))),
+            Self::Gzip => Box::new(Gzip::new(buffered(stream))),
             Self::Zstd => Box::new(zstd::stream::read::Decoder::with_buffer(buffered(stream))?),
             Self::Xz => {
                 let concatenated = liblzma::stream::CONCATENATED;
@@ -122,6 +130,53 @@ impl Format {
             io::ErrorKind::UnexpectedEof => Error::Truncated { at },
             _ => Error::Compression { format: self.name(), why: error.to_string() },
         }
+    }
+}
+
+/// gzip streams one after the other. Zeros may follow the last, as gzip(1) has it: what writes
+/// whole blocks fills the last one.
+struct Gzip<R: BufRead> {
+    /// `None` at the end.
+    decoder: Option<GzDecoder<R>>,
+}
+
+impl<R: BufRead> Gzip<R> {
+    fn new(stream: R) -> Self {
+        Self { decoder: Some(GzDecoder::new(stream)) }
+    }
+}
+
+impl<R: BufRead> Read for Gzip<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while let Some(decoder) = &mut self.decoder {
+            let count = decoder.read(buffer)?;
+            if count > 0 || buffer.is_empty() {
+                return Ok(count);
+            }
+            if zeros_to_the_end(decoder.get_mut())? {
+                self.decoder = None;
+            } else if let Some(decoder) = self.decoder.take() {
+                self.decoder = Some(GzDecoder::new(decoder.into_inner()));
+            }
+        }
+        Ok(0)
+    }
+}
+
+/// Passes over zeros. Whether nothing else follows.
+fn zeros_to_the_end(stream: &mut impl BufRead) -> io::Result<bool> {
+    loop {
+        let bytes = match stream.fill_buf() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            bytes => bytes?,
+        };
+        let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
+        if zeros < bytes.len() || bytes.is_empty() {
+            let is_end = bytes.is_empty();
+            stream.consume(zeros);
+            return Ok(is_end);
+        }
+        stream.consume(zeros);
     }
 }
 

@@ -6,8 +6,12 @@
 use crate::entry::{Time, Xattr};
 use crate::sparse::Words;
 
-/// Most bytes of one extended header.
+/// Most bytes of all extended headers of one entry.
 pub(crate) const EXTENDED_MAX: u64 = 16 << 20;
+/// Longest value of an attribute in the kernel.
+const XATTR_VALUE_MAX: usize = 64 << 10;
+/// Longest name of a user or group; the kernel's programs know shorter ones only.
+const OWNER_NAME_MAX: usize = 255;
 /// Most bytes that the names of one file's attributes take in the kernel.
 const XATTR_NAMES_MAX: usize = 64 << 10;
 
@@ -79,8 +83,8 @@ impl Extended {
         match key {
             b"uid" => self.uid = self.given(key, value, decimal),
             b"gid" => self.gid = self.given(key, value, decimal),
-            b"uname" => self.uname = self.given(key, value, bytes),
-            b"gname" => self.gname = self.given(key, value, bytes),
+            b"uname" => self.uname = self.given(key, value, owner_name),
+            b"gname" => self.gname = self.given(key, value, owner_name),
             b"mtime" => self.mtime = self.given(key, value, time),
             b"atime" => self.atime = self.given(key, value, time),
             _ => return false,
@@ -101,7 +105,7 @@ impl Extended {
             b"RHT.security.selinux" => self.xattr(b"security.selinux".to_vec(), value.to_vec()),
             _ => {
                 if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
-                    self.xattr(name.to_vec(), value.to_vec());
+                    self.xattr(attribute_name(name), value.to_vec());
                 } else if let Some(name) = key.strip_prefix(b"LIBARCHIVE.xattr.") {
                     match unescape(name).zip(base64(value)) {
                         Some((name, value)) => self.second_xattr(name, value),
@@ -138,21 +142,23 @@ impl Extended {
     }
 
     fn xattr(&mut self, name: Vec<u8>, value: Vec<u8>) {
-        if self.is_name(&name) {
+        if self.is_xattr(&name, &value) {
             put(&mut self.xattrs, name, value);
         }
     }
 
     fn second_xattr(&mut self, name: Vec<u8>, value: Vec<u8>) {
-        if self.is_name(&name) {
+        if self.is_xattr(&name, &value) {
             put(&mut self.second_xattrs, name, value);
         }
     }
 
-    fn is_name(&mut self, name: &[u8]) -> bool {
+    fn is_xattr(&mut self, name: &[u8], value: &[u8]) -> bool {
         self.xattr_names += name.len() + 1;
         let fault = if name.is_empty() || name.len() > 255 || name.contains(&0) {
             "has an attribute whose name cannot be used"
+        } else if value.len() > XATTR_VALUE_MAX {
+            "has an attribute of more than 64 KiB"
         } else if self.xattr_names > XATTR_NAMES_MAX {
             "has more extended attributes than a file can have"
         } else {
@@ -225,6 +231,10 @@ fn bytes(value: &[u8]) -> Option<Vec<u8>> {
     Some(value.to_vec())
 }
 
+fn owner_name(value: &[u8]) -> Option<Vec<u8>> {
+    (value.len() <= OWNER_NAME_MAX).then(|| value.to_vec())
+}
+
 /// Seconds with a sign and a fraction; digits beyond nanoseconds are dropped, downwards.
 fn time(text: &[u8]) -> Option<Time> {
     let (is_negative, text) = match text.strip_prefix(b"-") {
@@ -263,6 +273,35 @@ pub(crate) fn time_text(time: Time) -> String {
     let sign = if is_negative { "-" } else { "" };
     let fraction = if nanos > 0 { format!(".{nanos:09}") } else { String::new() };
     format!("{sign}{secs}{}", fraction.trim_end_matches('0'))
+}
+
+/// The name of an attribute as GNU tar writes it in a key: without an equals sign, which would end
+/// the key.
+pub(crate) fn attribute_key(name: &[u8]) -> Vec<u8> {
+    let mut key = b"SCHILY.xattr.".to_vec();
+    for byte in name {
+        match byte {
+            b'%' => key.extend(b"%25"),
+            b'=' => key.extend(b"%3D"),
+            byte => key.push(*byte),
+        }
+    }
+    key
+}
+
+/// The name that [`attribute_key`] wrote. Other escapes stand for themselves.
+fn attribute_name(mut key: &[u8]) -> Vec<u8> {
+    let mut name = Vec::with_capacity(key.len());
+    while let Some((first, rest)) = key.split_first() {
+        let (byte, rest) = match (first, rest) {
+            (b'%', [b'2', b'5', rest @ ..]) => (b'%', rest),
+            (b'%', [b'3', b'D', rest @ ..]) => (b'=', rest),
+            _ => (*first, rest),
+        };
+        name.push(byte);
+        key = rest;
+    }
+    name
 }
 
 /// `%41` is `A`.

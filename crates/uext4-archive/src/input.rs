@@ -11,6 +11,12 @@ pub(crate) const BLOCK: usize = 512;
 /// Larger reads go past the buffer.
 const BUFFER_BYTES: usize = 128 << 10;
 
+/// Most bytes that are read behind the end marker of a stream that is not compressed.
+const PLAIN_REST_BYTES: u64 = 1 << 20;
+/// Most bytes behind the end marker of a compressed stream: a few bytes can stand for any number.
+const REST_MAX: u64 = 1 << 30;
+const REST_TOO_LONG: &str = "more than 1 GiB behind the end marker";
+
 /// A stream that knows where it is.
 pub(crate) struct Input {
     stream: BufReader<Box<dyn Read + Send>>,
@@ -82,9 +88,32 @@ impl Input {
         Ok(())
     }
 
-    /// Reads at most `limit` bytes that nobody wants, to let what writes the stream end well.
-    pub(crate) fn drain(&mut self, limit: u64) {
-        let _ = self.skip(limit);
+    /// Whether only zeros follow up to the end of a block or of the stream.
+    pub(crate) fn zeros(&mut self) -> Result<bool> {
+        let (mut block, mut done) = ([0; BLOCK], 0);
+        while done < BLOCK {
+            match self.some(&mut block[done..])? {
+                0 => break,
+                count => done += count,
+            }
+        }
+        Ok(block == [0; BLOCK])
+    }
+
+    /// Reads what is behind the end marker: of a compressed stream all, because its checksum comes
+    /// last; of another one what fills a record, so that the program that writes it ends well.
+    pub(crate) fn drain(&mut self) -> Result<()> {
+        let is_plain = self.format == Format::Plain;
+        let end = self.at + if is_plain { PLAIN_REST_BYTES } else { REST_MAX };
+        let mut buffer = vec![0; BUFFER_BYTES];
+        while self.some(&mut buffer)? > 0 {
+            match self.at >= end {
+                true if is_plain => break,
+                true => return Err(Error::Damaged { at: self.at, what: REST_TOO_LONG }),
+                false => {}
+            }
+        }
+        Ok(())
     }
 
     fn fault(&self, error: io::Error) -> Error {

@@ -16,8 +16,6 @@ use crate::sparse;
 const LONG_NAME_MAX: u64 = 1 << 20;
 /// Longest target of a symbolic link in ext4.
 const TARGET_MAX: usize = 4095;
-/// Bytes after the end marker that are taken from the stream: programs fill their last record.
-const DRAIN_BYTES: u64 = 1 << 20;
 
 /// Reads an archive from its start to its end.
 pub struct Reader {
@@ -50,25 +48,28 @@ impl Reader {
     }
 
     /// The next member; what was not read of the one before is passed over. `None` at the end
-    /// marker: a stream that ends without one is truncated.
+    /// marker: a stream that ends without one is truncated. Checksums of a compressed stream have
+    /// been compared by then.
     pub fn next_member(&mut self) -> Result<Option<Member>> {
         self.input.skip(std::mem::take(&mut self.left))?;
         self.content = Content::default();
         let mut extended = self.global.clone();
         let (mut long_name, mut long_link) = (None, None);
+        let mut room = EXTENDED_MAX;
         while !self.ended {
             let Some(header) = self.header()? else {
                 self.ended = true;
-                self.input.drain(DRAIN_BYTES);
+                self.input.drain()?;
                 break;
             };
             match header.type_byte() {
                 b'x' | b'X' => {
-                    let records = self.records(&header)?;
+                    let records = self.records(&header, room)?;
+                    room -= records.len() as u64;
                     extended.apply(&records).map_err(|what| self.damaged(what))?;
                 }
                 b'g' => {
-                    let records = self.records(&header)?;
+                    let records = self.records(&header, EXTENDED_MAX)?;
                     self.global.apply_global(&records).map_err(|what| self.damaged(what))?;
                     extended = self.global.clone();
                 }
@@ -80,7 +81,7 @@ impl Reader {
                     if let Some(member) = self.member(&header, extended)? {
                         return Ok(Some(member));
                     }
-                    (long_name, long_link) = (None, None);
+                    (long_name, long_link, room) = (None, None, EXTENDED_MAX);
                     self.input.skip(std::mem::take(&mut self.left))?;
                     extended = self.global.clone();
                 }
@@ -117,7 +118,13 @@ impl Reader {
         let at = self.input.at();
         let Some(block) = self.input.block()? else { return Err(Error::Truncated { at }) };
         if block == [0; BLOCK] {
-            return Ok(None);
+            // Two blocks are the marker. GNU tar ends at a single one and warns; a header that was
+            // overwritten by zeros would lose all behind it.
+            return match self.input.zeros()? {
+                true => Ok(None),
+                false if !self.seen => Err(Error::Foreign("is not a tar archive")),
+                false => Err(Error::Damaged { at, what: "zeros in the place of a header" }),
+            };
         }
         match Header::read(block) {
             Some(header) => {
@@ -144,14 +151,14 @@ impl Reader {
         Ok(bytes)
     }
 
-    fn records(&mut self, header: &Header) -> Result<Vec<u8>> {
-        self.whole(header, EXTENDED_MAX, "extended header of more than 16 MiB")
+    fn records(&mut self, header: &Header, room: u64) -> Result<Vec<u8>> {
+        self.whole(header, room, "extended headers of more than 16 MiB")
     }
 
     fn long_name(&mut self, header: &Header) -> Result<Vec<u8>> {
         let mut name = self.whole(header, LONG_NAME_MAX, "name of more than 1 MiB")?;
-        if name.last() == Some(&0) {
-            name.pop();
+        if let Some(end) = name.iter().position(|byte| *byte == 0) {
+            name.truncate(end);
         }
         Ok(name)
     }

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use crate::entry::{Content, Entry, Kind};
 use crate::error::{Error, Result};
-use crate::extended::{record, time_text};
+use crate::extended::{attribute_key, record, time_text};
 use crate::header::NewHeader;
 use crate::input::BLOCK;
 
@@ -157,10 +157,7 @@ impl<W: Write> Writer<W> {
             add(b"SCHILY.acl.default", &acl.to_text());
         }
         for xattr in &entry.xattrs {
-            // A name with this letter has no record that says where it ends.
-            if !xattr.name.contains(&b'=') {
-                add(&[b"SCHILY.xattr.", &xattr.name[..]].concat(), &xattr.value);
-            }
+            add(&attribute_key(&xattr.name), &xattr.value);
         }
         records
     }

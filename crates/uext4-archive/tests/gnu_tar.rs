@@ -145,7 +145,10 @@ fn what_is_written_is_read_by_tar_and_by_the_reader() {
         entry.mtime = Time { secs: 1_700_000_000, nanos: 123_456_789 };
         entry.uname = b"someone".to_vec();
     }
-    entries[2].xattrs = vec![Xattr { name: b"user.note".to_vec(), value: b"a=b\0\n".to_vec() }];
+    // With the letter that ends a key, and with what stands for it.
+    entries[2].xattrs = [&b"user.note"[..], b"user.a=b", b"user.a%3Db"]
+        .map(|name| Xattr { name: name.to_vec(), value: b"a=b\0\n".to_vec() })
+        .to_vec();
     entries[2].acl_access = Acl::parse(b"user::rw-,user:7:r--,group::r--,mask::r--,other::---");
     entries[2].atime = Some(Time { secs: -2, nanos: 500_000_000 });
     for (name, format) in [
@@ -172,6 +175,12 @@ fn what_is_written_is_read_by_tar_and_by_the_reader() {
         for entry in &entries {
             assert_eq!(found[&entry.path.to_string()].0, *entry);
         }
+    }
+    let output =
+        Command::new("tar").args(["--xattrs", "-tvvf"]).arg(dir.path().join("a.tar")).output();
+    let told = String::from_utf8(output.unwrap().stdout).unwrap();
+    for name in ["user.note", "user.a=b", "user.a%3Db"] {
+        assert!(told.lines().any(|line| line == format!("  x: 5 {name}")), "{name}: {told}");
     }
     // As an ordinary user: no devices.
     let out = dir.path().join("out");

@@ -1,8 +1,9 @@
 //! Hostile streams: each costs little memory, ends, and is told in one line.
 
-use std::io::Cursor;
+use std::io::{Cursor, Write};
 
 use super::*;
+use crate::compression::Encoder;
 use crate::entry::Xattr;
 use crate::extended::record;
 use crate::header::NewHeader;
@@ -107,6 +108,11 @@ fn entries_are_refused_one_by_one() {
             .concat(),
             "has 2 bytes, but a map of 9",
         ),
+        (
+            [pax(&[("SCHILY.xattr.a", &[1; (64 << 10) + 1])]), member(b'0', "x", b"")].concat(),
+            "more than 64 KiB",
+        ),
+        ([pax(&[("uname", &[b'n'; 256])]), member(b'0', "x", b"")].concat(), "a value of 'uname'"),
         (member(b'Z', "x", b"1"), "is of an unknown type, 'Z'"),
         (member(b'M', "x", b"1"), "is the rest of a file from another volume"),
     ];
@@ -136,7 +142,10 @@ fn streams_end_with_one_error() {
         (b"PK\x03\x04and more".to_vec(), "is a zip archive"),
         (exabytes, "truncated"),
         ([pax(&[("size", b"18446744073709551615")]), member(b'0', "x", b"")].concat(), "8 EiB"),
-        (gigabytes.finish().to_vec(), "extended header of more than 16 MiB"),
+        (gigabytes.finish().to_vec(), "extended headers of more than 16 MiB"),
+        (pax(&[("comment", &[b'c'; 1 << 20])]).repeat(17), "extended headers of more than 16 MiB"),
+        (ended(&[member(b'0', "x", b""), vec![0; BLOCK], member(b'0', "y", b"")]), "zeros in the"),
+        ([vec![0; BLOCK], vec![1; BLOCK]].concat(), "is not a tar archive"),
         (name.finish().to_vec(), "name of more than 1 MiB"),
         (member(b'x', "x", b"99 path=a\n"), "malformed record"),
         (ended(&[pax(&version), member(b'0', "x", &map)]), "more than 4194304 ranges"),
@@ -153,6 +162,47 @@ fn streams_end_with_one_error() {
         let (_, _, error) = outcome(bytes);
         let error = error.unwrap_or_else(|| panic!("{want}: no error")).to_string();
         assert!(error.contains(want) && !error.contains('\n'), "{want}: {error}");
+    }
+}
+
+/// Fault model: one bit of the last checksum, or the last byte is lost, behind more zeros than tar
+/// itself writes.
+#[test]
+fn checksums_at_the_end_are_compared() {
+    let whole = [ended(&[member(b'0', "x", b"1")]), vec![0; 3 << 20]].concat();
+    for format in [Format::Gzip, Format::Zstd, Format::Xz] {
+        let mut encoder = Encoder::new(format, Vec::new()).unwrap();
+        encoder.write_all(&whole).unwrap();
+        let bytes = encoder.finish().unwrap();
+        let error = |bytes: &[u8]| outcome(bytes.to_vec()).2.map(|error| error.to_string());
+        assert_eq!(error(&bytes), None, "{format:?}");
+        assert!(error(&bytes[..bytes.len() - 1]).unwrap().contains("truncated"), "{format:?}");
+        let mut damaged = bytes.clone();
+        damaged[bytes.len() - 4] ^= 1;
+        assert!(error(&damaged).unwrap().contains("stream is damaged"), "{format:?}");
+        if format != Format::Zstd {
+            // As programs fill them that write whole blocks; zstd(1) refuses it.
+            assert_eq!(error(&[bytes, vec![0; 600]].concat()), None, "{format:?}");
+        }
+    }
+}
+
+#[test]
+fn names_are_not_taken_for_formats_and_end_at_a_zero_byte() {
+    for name in ["070701", "BZh", "hsqs", "LZIP", "!<arch>\n"] {
+        let (told, _, error) = outcome(ended(&[member(b'0', name, b"1")]));
+        assert!(told == [name] && error.is_none(), "{name}: {told:?}, {error:?}");
+    }
+    let long = ended(&[member(b'L', "L", b"name\0\0rest\0"), member(b'0', "x", b"")]);
+    assert_eq!(outcome(long).0, ["name"]);
+}
+
+/// GNU tar ends there as well.
+#[test]
+fn one_block_of_zeros_at_the_end_of_the_stream_is_enough() {
+    for zeros in [BLOCK, BLOCK + 100] {
+        let (told, _, error) = outcome([member(b'0', "x", b""), vec![0; zeros]].concat());
+        assert!(told == ["x"] && error.is_none(), "{error:?}");
     }
 }
 

@@ -22,6 +22,8 @@ use uext4_fuse::Stopper;
 use uext4_fuse::attach::{self, Detach};
 use uext4_fuse::mountinfo::{self, MountPoint};
 
+use crate::mount_table;
+
 /// The name that the keeper is started by, and has in ps(1).
 const NAME: &str = "uext4-keeper";
 
@@ -34,6 +36,8 @@ const NO: u8 = 1;
 enum Wish {
     /// The mount is there: remember which it is.
     Remember = b'm',
+    /// It answers: have mount(8) know of it.
+    Note = b'n',
     /// Unmount, lazily where it is in use.
     Unmount = b'u',
     /// Cut the connection.
@@ -70,6 +74,11 @@ impl Keeper {
     /// Has the keeper remember the mount, which was just made.
     pub(crate) fn remember(&self) -> io::Result<()> {
         self.ask(Wish::Remember)
+    }
+
+    /// Has mount(8) know of the mount, which answers by now.
+    pub(crate) fn note(&self) -> io::Result<()> {
+        self.ask(Wish::Note)
     }
 
     /// As [`Stopper::unmount`].
@@ -165,6 +174,10 @@ fn serve(dir: &Path) -> io::Result<()> {
                 device = found;
                 device.map(drop).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOENT))
             }),
+            b'n' => {
+                mount_table::add(dir);
+                Ok(())
+            }
             b'u' => mounted().and_then(|found| match found {
                 Some(_) if found == device => unmount(dir),
                 // What was mounted over it since, or in its place, is not the daemon's.
@@ -190,8 +203,10 @@ fn serve(dir: &Path) -> io::Result<()> {
 fn unmount(dir: &Path) -> io::Result<()> {
     match attach::detach(dir, Detach::WhenIdle) {
         Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
-            attach::detach(dir, Detach::Lazy)
+            attach::detach(dir, Detach::Lazy)?;
         }
-        other => other,
+        other => other?,
     }
+    mount_table::remove(dir);
+    Ok(())
 }

@@ -39,6 +39,7 @@ mod manual_pages;
 mod mballoc;
 mod mode;
 mod mount_options;
+mod mount_table;
 mod mounted;
 mod operands;
 mod output;

@@ -77,15 +77,23 @@ fn mount_and_umount_8_call_their_helpers() {
     if within(":").status.code() == Some(77) {
         skip!("no overlay over /sbin");
     }
-    for (kind, words, source) in [
-        ("fuse.uext4", "fuseblk=off", "fuse.uext4 $PWD/image"),
-        ("fuseblk.uext4", "fuseblk=auto", "fuse\\(blk.uext4 /dev/loop\\|.uext4 $PWD/image\\)"),
-        ("uext4", "fuseblk=auto", "fuse\\(blk\\)*.uext4 /"),
+    // Of an absolute path umount(8) looks no further than statfs(2), unless its table has it.
+    for (kind, words, source, dir) in [
+        ("fuse.uext4", "fuseblk=off", "fuse.uext4 $PWD/image", "$PWD/mnt"),
+        (
+            "fuseblk.uext4",
+            "fuseblk=auto",
+            "fuse\\(blk.uext4 /dev/loop\\|.uext4 $PWD/image\\)",
+            "$PWD/mnt",
+        ),
+        ("uext4", "fuseblk=auto,no_sandbox", "fuse\\(blk\\)*.uext4 /", "$PWD/mnt"),
+        ("uext4", "fuseblk=auto", "fuse\\(blk\\)*.uext4 /", "mnt"),
     ] {
         // Without its helper umount(8) is faster than the daemon, most of the time.
         let script = format!(
             "mount -t {kind} -o noatime,{words} image mnt
             grep -q \"$PWD/mnt .*noatime.* {source}\" /proc/self/mountinfo
+            grep -q \"$PWD/mnt .*uhelper=uext4\" /run/mount/utab
             mount -o remount,ro mnt
             ! touch mnt/x 2>/dev/null
             mount -o remount,rw mnt
@@ -93,8 +101,9 @@ fn mount_and_umount_8_call_their_helpers() {
             mount -a -T fstab
             test $(grep -c \"$PWD/mnt \" /proc/self/mountinfo) = 1
             dd if=/dev/urandom of=mnt/{kind} bs=1M count=8 2>/dev/null
-            umount mnt
-            flock -n image true"
+            umount {dir}
+            flock -n image true
+            ! grep -q \"$PWD/mnt \" /run/mount/utab"
         );
         let output = within(&script);
         assert!(output.status.success(), "{kind}: {output:?}");

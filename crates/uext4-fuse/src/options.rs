@@ -408,7 +408,7 @@ pub const MOUNT_OPTIONS: &[Row<FuseOptions>] = &[
     Row {
         options: &[
             flag(&["auto", "noauto", "user", "nouser", "users", "owner", "group"], |_| {}),
-            ignored(&["nofail", "_netdev", "subtype", "comment", "x-..."]),
+            ignored(&["nofail", "_netdev", "subtype", "comment", "helper", "uhelper", "x-..."]),
         ],
         default: "",
         help: "for fstab(5) and mount(8); ignored here",

@@ -37,6 +37,7 @@ use crate::failure::{At, Failure, Outcome, Result, Why, say};
 use crate::host;
 use crate::image::{self, Access};
 use crate::inspect::Inspected;
+use crate::mount_table;
 use crate::progress::Progress;
 use crate::spec::Image;
 use crate::users;
@@ -127,10 +128,12 @@ fn unmount(
     };
     if args.force {
         attach::force(&dir)?;
+        mount_table::remove(&dir);
         return Ok(None);
     }
     if args.lazy {
         attach::detach(&dir, Detach::Lazy)?;
+        mount_table::remove(&dir);
         return Ok(None);
     }
     if !args.detached {
@@ -159,6 +162,7 @@ fn unmount(
         }
         other => other?,
     }
+    mount_table::remove(&dir);
     match daemon {
         Some(daemon) => {
             wait_for_process(&daemon)?;

@@ -31,6 +31,7 @@ use crate::keeper::{Ender, Keeper};
 use crate::keys;
 use crate::log;
 use crate::manager::Manager;
+use crate::mount_table;
 use crate::spec::Image;
 use crate::verbosity::{self, Verbosity, remark};
 
@@ -103,6 +104,7 @@ pub(super) fn serve(args: &Args, options: Options) -> Result<()> {
         None if is_other => Ender::Other,
         None => Ender::Own(session.stopper()),
     });
+    note(args, &ender);
     let (watcher, ready) = match Watcher::start(signals, &ender, &volume, &manager) {
         Ok(watcher) => (Some(watcher), tell_ready(args, &spec, null, &manager)),
         Err(why) => (None, Err(why)),
@@ -251,6 +253,16 @@ fn tell_ready(args: &Args, spec: &Image, null: File, manager: &Manager) -> Resul
     }
     manager.ready(&format!("{spec} is mounted on {}", args.dir.display()));
     Ok(())
+}
+
+/// Has mount(8) know of the mount, so that umount(8) calls its helper.
+fn note(args: &Args, ender: &Ender) {
+    match (ender, args.dir.canonicalize()) {
+        // Without, umount(8) does not wait.
+        (Ender::Keeper(keeper), _) => drop(keeper.note()),
+        (Ender::Own(_), Ok(dir)) => mount_table::add(&dir),
+        _ => {}
+    }
 }
 
 fn tell_mounted(args: &Args, spec: &Image, session: &Session) {

@@ -1,12 +1,15 @@
 //! Licences and sources of all packages that are built, as their manifests state them, against the
 //! list in `deny.toml`. cargo-deny compares the texts too, and asks for advisories and withdrawn
-//! versions, for which it needs the network.
+//! versions, for which it needs the network. Where it cannot be installed, the manifests are judged
+//! all the same.
 
 use std::collections::BTreeMap;
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-use crate::workspace;
+use crate::conform::tool::CARGO_DENY;
+use crate::{machine, workspace};
 
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
@@ -20,7 +23,7 @@ const METADATA: &[&str] = &[
 ];
 
 /// Checks all packages; a remark on them, or what may not be used.
-pub(crate) fn check() -> Result<String, String> {
+fn check() -> Result<String, String> {
     let config = std::fs::read_to_string(workspace::root().join("deny.toml"));
     let allowed = allowed(&config.map_err(|error| format!("deny.toml: {error}"))?)?;
     let output = workspace::cargo(METADATA).output().map_err(|error| error.to_string())?;
@@ -29,6 +32,44 @@ pub(crate) fn check() -> Result<String, String> {
     }
     let metadata = serde_json::from_slice(&output.stdout);
     judge(&metadata.map_err(|error| format!("cargo metadata: {error}"))?, &allowed)
+}
+
+/// Both opinions; installs cargo-deny unless `install` is false.
+pub(crate) fn all(install: bool) -> Result<String, String> {
+    let remark = check()?;
+    by_cargo_deny(install).map(|opinion| format!("{remark}; {opinion}"))
+}
+
+/// The opinion of cargo-deny, which is installed unless `install` is false; or why there is none. What
+/// it refuses is an error, and it has told it.
+fn by_cargo_deny(install: bool) -> Result<String, String> {
+    let found = match install {
+        true => CARGO_DENY.provide(),
+        false => CARGO_DENY.find().ok_or_else(|| "cargo-deny is not installed".to_owned()),
+    };
+    let program = match found {
+        Ok(program) => program,
+        Err(why) => return Ok(why),
+    };
+    let deny = |words: &[&str]| {
+        let mut command = Command::new(&program);
+        command.args(words).current_dir(workspace::root()).env("PATH", machine::search_path());
+        command.stdin(Stdio::null()).output().map_err(|error| format!("cargo-deny: {error}"))
+    };
+    let judged = |what: &str, output: Output| {
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        match output.status.success() {
+            true => Ok(()),
+            false => Err(format!("cargo-deny: {what}\n{said}")),
+        }
+    };
+    let check = ["--offline", "check", "--hide-inclusion-graph", "licenses", "bans", "sources"];
+    judged("licences, bans or sources", deny(&check)?)?;
+    if !deny(&["fetch", "db"])?.status.success() {
+        return Ok("cargo-deny: ok; its database of advisories is out of reach".to_owned());
+    }
+    judged("advisories", deny(&["--offline", "check", "advisories"])?)?;
+    Ok("cargo-deny: ok, advisories too".to_owned())
 }
 
 /// The licences that `deny.toml` allows.

@@ -155,6 +155,8 @@ enum Verb {
     },
     /// A Debian package, a static binary, the sources with their crates, a bill of materials.
     Package(package::Options),
+    /// Licences, sources and advisories of all packages, by their manifests and by cargo-deny.
+    Licences,
     /// One fuzz target under libFuzzer. Needs a nightly compiler.
     Fuzz {
         /// superblock, inode, extent, directory, htree, xattr, journal or structured.
@@ -200,6 +202,7 @@ fn main() -> ExitCode {
             conform::fuzz::run(&target, seconds, asan, keep)
         }
         Verb::Package(options) => package::verb(&options),
+        Verb::Licences => licences::all(true).map(|remark| println!("{remark}")),
         Verb::Tidy => tidy::run(),
     };
     match result {

@@ -73,7 +73,7 @@ pub(crate) fn run(verbose: bool, no_install: bool) -> Result<(), String> {
         arguments.extend(programs.chain(TESTS_TAIL.iter().copied()));
         steps.run(name, || run_tests(&arguments, verbose, &mut times));
     }
-    steps.run("licences", licences);
+    steps.run("licences", || licences(!no_install));
     let verdict = steps.close();
     println!("\nSlowest test programs");
     for line in times.slowest() {
@@ -110,11 +110,10 @@ fn costs() -> Outcome {
     run_plain(command)
 }
 
-/// Licences and sources of packages; where it is installed, cargo-deny's opinion besides.
-fn licences() -> Outcome {
-    match licences::check() {
-        Ok(remark) if machine::program("cargo-deny").is_none() => Outcome::Passed(remark),
-        Ok(_) => run_plain(workspace::cargo(&["deny", "--offline", "check", "licenses", "bans"])),
+/// Licences and sources of packages, and cargo-deny's opinion of them.
+fn licences(install: bool) -> Outcome {
+    match licences::all(install) {
+        Ok(remark) => Outcome::Passed(remark),
         Err(what) => {
             println!("{what}");
             Outcome::Failed(what.lines().next().unwrap_or_default().to_owned())

@@ -14,7 +14,7 @@ pub(crate) mod ioengine;
 pub(crate) mod old_kernel;
 pub(crate) mod pjdfstest;
 mod stage;
-mod tool;
+pub(crate) mod tool;
 
 use std::path::PathBuf;
 use std::process::Stdio;

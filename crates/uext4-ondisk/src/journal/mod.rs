@@ -8,6 +8,7 @@ pub mod commit;
 pub mod descriptor;
 pub mod device;
 pub mod fast_commit;
+pub mod listing;
 pub mod replay;
 pub mod revoke;
 pub mod superblock;

@@ -5,14 +5,7 @@ use std::ffi::OsString;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use uext4_device::FileOptions;
-use uext4_ondisk::features::external_journal;
-use uext4_ondisk::superblock::{
-    DEFAULT_MOUNT_ACL, DEFAULT_MOUNT_XATTR_USER, ERRORS_CONTINUE, ERRORS_PANIC, ERRORS_RO,
-    FLAG_SIGNED_HASH, FLAG_UNSIGNED_HASH, STATE_ERROR, STATE_VALID,
-};
-use uext4_ondisk::{
-    Compat, GroupFlags, GroupNo, Incompat, Layout, RawGroupDesc, RawSuperblock, RoCompat,
-};
+use uext4_ondisk::{GroupFlags, GroupNo, Layout, RawGroupDesc, RawSuperblock};
 
 use crate::examples::{self, Examples};
 use crate::failure::{At, Result};
@@ -25,6 +18,7 @@ use crate::spec::Image;
 use crate::text;
 
 mod journal_device;
+mod superblock;
 
 /// What the help shows.
 const EXAMPLES: Examples = &[
@@ -83,7 +77,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         output.json(&shape)?;
         return output.finish();
     }
-    for (name, value) in superblock_rows(&inspected.superblock, &inspected.layout) {
+    for (name, value) in superblock::rows(&inspected.superblock, &inspected.layout) {
         output.line(&format!("{:<25} {value}", format!("{name}:")))?;
     }
     for (name, value) in journal.iter().flat_map(journal_rows) {
@@ -181,191 +175,14 @@ fn time(seconds: u64) -> String {
     }
 }
 
-fn words(list: &[(bool, &str)]) -> String {
-    let words: Vec<&str> = list.iter().filter(|(on, _)| *on).map(|(_, word)| *word).collect();
-    or(words.join(" "), "(none)")
-}
-
-fn state(sb: &RawSuperblock) -> String {
-    let state = sb.s_state.get();
-    let clean = if state & STATE_VALID != 0 { "clean" } else { "not clean" };
-    if state & STATE_ERROR != 0 { format!("{clean} with errors") } else { clean.to_owned() }
-}
-
-fn errors(sb: &RawSuperblock) -> String {
-    match sb.s_errors.get() {
-        ERRORS_CONTINUE => "Continue".to_owned(),
-        ERRORS_RO => "Remount read-only".to_owned(),
-        ERRORS_PANIC => "Panic".to_owned(),
-        other => format!("Unknown ({other})"),
-    }
-}
-
-fn hash(sb: &RawSuperblock) -> String {
-    match sb.s_def_hash_version {
-        0 => "legacy".to_owned(),
-        1 => "half_md4".to_owned(),
-        2 => "tea".to_owned(),
-        other => format!("unknown ({other})"),
-    }
-}
-
-fn mount_options(sb: &RawSuperblock) -> String {
-    let bits = sb.s_default_mount_opts.get();
-    words(&[
-        (bits & DEFAULT_MOUNT_XATTR_USER != 0, "user_xattr"),
-        (bits & DEFAULT_MOUNT_ACL != 0, "acl"),
-    ])
-}
-
 type Rows = Vec<(&'static str, String)>;
-
-fn superblock_rows(sb: &RawSuperblock, layout: &Layout) -> Rows {
-    let flags = sb.s_flags.get();
-    let hash_flags = words(&[
-        (flags & FLAG_SIGNED_HASH != 0, "signed_directory_hash"),
-        (flags & FLAG_UNSIGNED_HASH != 0, "unsigned_directory_hash"),
-    ]);
-    let at = |lo, hi| time(RawSuperblock::time(lo, hi));
-    let revision = match sb.s_rev_level.get() {
-        0 => "0 (original)".to_owned(),
-        1 => "1 (dynamic)".to_owned(),
-        other => format!("{other} (unknown)"),
-    };
-    // -1, stored unsigned, is never.
-    let max_mounts = match sb.s_max_mnt_count.get() {
-        0xffff => "-1".to_owned(),
-        count => count.to_string(),
-    };
-    let interval = match sb.s_checkinterval.get() {
-        0 => "0 (<none>)".to_owned(),
-        seconds => format!("{seconds} ({} days)", seconds / 86_400),
-    };
-    let mut rows: Rows = vec![
-        ("Filesystem volume name", or(field(&sb.s_volume_name), "<none>")),
-        ("Last mounted on", or(field(&sb.s_last_mounted), "<not available>")),
-        ("Filesystem UUID", uuid(sb.s_uuid)),
-        ("Filesystem magic number", format!("0x{:04X}", sb.s_magic.get())),
-        ("Filesystem revision #", revision),
-        ("Filesystem features", or(layout.features.names().join(" "), "(none)")),
-        ("Filesystem flags", hash_flags),
-        ("Default mount options", mount_options(sb)),
-        ("Filesystem state", state(sb)),
-        ("Errors behavior", errors(sb)),
-        ("Filesystem OS type", os_name(sb)),
-        ("Inode count", layout.inodes_count.to_string()),
-        ("Block count", layout.blocks_count.to_string()),
-        ("Reserved block count", sb.reserved_blocks_count().to_string()),
-        ("Overhead clusters", sb.s_overhead_clusters.get().to_string()),
-        ("Free blocks", sb.free_blocks_count().to_string()),
-        ("Free inodes", sb.s_free_inodes_count.get().to_string()),
-        ("First block", layout.first_data_block.to_string()),
-        ("Block size", layout.block_size.to_string()),
-    ];
-    let has_clusters = layout.features.ro_compat.contains(RoCompat::BIGALLOC);
-    rows.push(match has_clusters {
-        true => ("Cluster size", (layout.block_size * layout.cluster_blocks).to_string()),
-        false => ("Fragment size", layout.block_size.to_string()),
-    });
-    if layout.features.incompat.contains(Incompat::BIT64) {
-        rows.push(("Group descriptor size", layout.desc_size.to_string()));
-    }
-    if layout.reserved_gdt_blocks != 0 {
-        rows.push(("Reserved GDT blocks", layout.reserved_gdt_blocks.to_string()));
-    }
-    rows.extend([
-        ("Blocks per group", layout.blocks_per_group.to_string()),
-        (
-            if has_clusters { "Clusters per group" } else { "Fragments per group" },
-            layout.clusters_per_group.to_string(),
-        ),
-        ("Inodes per group", layout.inodes_per_group.to_string()),
-        ("Inode blocks per group", layout.inode_table_blocks().to_string()),
-    ]);
-    if layout.groups_per_flex > 1 {
-        rows.push(("Flex block group size", layout.groups_per_flex.to_string()));
-    }
-    rows.extend([
-        ("Filesystem created", at(sb.s_mkfs_time, sb.s_mkfs_time_hi)),
-        ("Last mount time", at(sb.s_mtime, sb.s_mtime_hi)),
-        ("Last write time", at(sb.s_wtime, sb.s_wtime_hi)),
-        ("Mount count", sb.s_mnt_count.get().to_string()),
-        ("Maximum mount count", max_mounts),
-        ("Last checked", at(sb.s_lastcheck, sb.s_lastcheck_hi)),
-        ("Check interval", interval),
-        ("Lifetime writes", format!("{} kB", sb.s_kbytes_written.get())),
-        ("Reserved blocks uid", owner(sb.s_def_resuid.get(), "user")),
-        ("Reserved blocks gid", owner(sb.s_def_resgid.get(), "group")),
-        ("First inode", layout.first_ino.to_string()),
-        ("Inode size", layout.inode_size.to_string()),
-    ]);
-    if layout.inode_size > 128 {
-        rows.push(("Required extra isize", sb.s_min_extra_isize.get().to_string()));
-        rows.push(("Desired extra isize", sb.s_want_extra_isize.get().to_string()));
-    }
-    if sb.s_journal_inum.get() != 0 {
-        rows.push(("Journal inode", sb.s_journal_inum.get().to_string()));
-    }
-    if let Some(uuid) = external_journal(sb) {
-        rows.push(("Journal UUID", uuid));
-        rows.push(("Journal device", format!("0x{:04x}", sb.s_journal_dev.get())));
-    }
-    if sb.s_last_orphan.get() != 0 {
-        rows.push(("First orphan inode", sb.s_last_orphan.get().to_string()));
-    }
-    rows.push(("Default directory hash", hash(sb)));
-    rows.push(("Directory Hash Seed", uuid(sb.hash_seed_bytes())));
-    if sb.s_jnl_backup_type == 1 {
-        rows.push(("Journal backup", "inode blocks".to_owned()));
-    }
-    if layout.features.compat.contains(Compat::SPARSE_SUPER2) {
-        let groups = sb.s_backup_bgs.iter().map(|group| group.get()).filter(|group| *group != 0);
-        let groups: Vec<String> = groups.map(|group| group.to_string()).collect();
-        rows.push(("Backup block groups", groups.join(" ")));
-    }
-    if sb.s_error_count.get() != 0 {
-        rows.extend([
-            ("FS Error count", sb.s_error_count.get().to_string()),
-            ("First error time", at(sb.s_first_error_time, sb.s_first_error_time_hi)),
-            ("First error function", field(&sb.s_first_error_func)),
-            ("Last error time", at(sb.s_last_error_time, sb.s_last_error_time_hi)),
-            ("Last error function", field(&sb.s_last_error_func)),
-        ]);
-    }
-    if layout.has_metadata_csum() {
-        rows.push(("Checksum type", "crc32c".to_owned()));
-        rows.push(("Checksum", format!("0x{:08x}", sb.s_checksum.get())));
-    }
-    if layout.features.incompat.contains(Incompat::CSUM_SEED) {
-        rows.push(("Checksum seed", format!("0x{:08x}", sb.s_checksum_seed.get())));
-    }
-    if layout.encoding.is_some() {
-        rows.push(("Character encoding", "utf8-12.1".to_owned()));
-    }
-    if sb.s_orphan_file_inum.get() != 0 {
-        rows.push(("Orphan file inode", sb.s_orphan_file_inum.get().to_string()));
-    }
-    rows
-}
-
-fn os_name(sb: &RawSuperblock) -> String {
-    match sb.s_creator_os.get() {
-        0 => "Linux".to_owned(),
-        1 => "Hurd".to_owned(),
-        3 => "FreeBSD".to_owned(),
-        other => format!("(unknown {other})"),
-    }
-}
-
-fn owner(id: u16, what: &str) -> String {
-    if id == 0 { format!("0 ({what} root)") } else { id.to_string() }
-}
 
 fn journal_rows(journal: &Journal) -> Rows {
     let sb = &journal.superblock;
     let blocks = sb.s_maxlen.get();
     let longest = match sb.s_max_transaction.get() {
-        0 => blocks,
+        // Without those of fast commits.
+        0 => blocks.saturating_sub(sb.s_num_fc_blks.get()),
         limit => limit,
     };
     let mut rows = vec![
@@ -377,6 +194,10 @@ fn journal_rows(journal: &Journal) -> Rows {
         ("Journal sequence", format!("0x{:08x}", sb.s_sequence.get())),
         ("Journal start", sb.s_start.get().to_string()),
     ];
+    if sb.format().has_crc32c() {
+        rows.push(("Journal checksum type", "crc32c".to_owned()));
+        rows.push(("Journal checksum", format!("0x{:08x}", sb.s_checksum.get())));
+    }
     if sb.s_errno.get() != 0 {
         // Stored as a negative errno.
         rows.push(("Journal errno", sb.s_errno.get().cast_signed().to_string()));
@@ -392,7 +213,7 @@ fn kib_or_mib(bytes: u64) -> String {
 
 /// The rows as JSON: names in snake case, numbers as numbers, features as a list.
 fn superblock_json(sb: &RawSuperblock, layout: &Layout) -> Map<String, Value> {
-    let mut map: Map<String, Value> = superblock_rows(sb, layout)
+    let mut map: Map<String, Value> = superblock::rows(sb, layout)
         .into_iter()
         .map(|(name, value)| (key(name), number_or_text(value)))
         .collect();

@@ -24,25 +24,37 @@ const fn mark(what: &'static str, at: u64, bytes: &'static [u8], help: &'static 
 
 const CONVERT: &str = "convert it first (qemu-img convert -O raw)";
 
+const FAT: &str = "copy by mtools (mcopy -i), or mount it as such (mount -t vfat)";
+
 const EXT: Mark = mark("an ext2, ext3 or ext4 file system", 1024 + 56, &[0x53, 0xef], "");
 /// Many of the others have its mark, too.
 const BOOT: Mark = mark("a boot sector", 510, &[0x55, 0xaa], "");
 
 /// Places and bytes as in file(1)'s magic and in each format's document.
-const MARKS: [Mark; 34] = [
-    mark("an xfs file system", 0, b"XFSB", ""),
-    mark("a btrfs file system", 65_536 + 64, b"_BHRfS_M", ""),
-    mark("an f2fs file system", 1024, &[0x10, 0x20, 0xf5, 0xf2], ""),
-    mark("an erofs file system", 1024, &[0xe2, 0xe1, 0xf5, 0xe0], ""),
-    mark("a squashfs file system", 0, b"hsqs", ""),
-    mark("an NTFS file system", 3, b"NTFS    ", ""),
-    mark("an exFAT file system", 3, b"EXFAT   ", ""),
-    mark("a FAT file system", 54, b"FAT12   ", ""),
-    mark("a FAT file system", 54, b"FAT16   ", ""),
-    mark("a FAT file system", 82, b"FAT32   ", ""),
-    mark("an ISO 9660 file system", 32_769, b"CD001", ""),
-    mark("swap space", 4096 - 10, b"SWAPSPACE2", ""),
-    mark("swap space", 65_536 - 10, b"SWAPSPACE2", ""),
+const MARKS: [Mark; 38] = [
+    mark("an xfs file system", 0, b"XFSB", "mount it as such (mount -t xfs)"),
+    mark("a btrfs file system", 65_536 + 64, b"_BHRfS_M", "mount it as such (mount -t btrfs)"),
+    mark(
+        "an f2fs file system",
+        1024,
+        &[0x10, 0x20, 0xf5, 0xf2],
+        "mount it as such (mount -t f2fs)",
+    ),
+    mark(
+        "an erofs file system",
+        1024,
+        &[0xe2, 0xe1, 0xf5, 0xe0],
+        "unpack it (fsck.erofs --extract)",
+    ),
+    mark("a squashfs file system", 0, b"hsqs", "unpack it (unsquashfs)"),
+    mark("an NTFS file system", 3, b"NTFS    ", "mount it as such (mount -t ntfs3)"),
+    mark("an exFAT file system", 3, b"EXFAT   ", "mount it as such (mount -t exfat)"),
+    mark("a FAT file system", 54, b"FAT12   ", FAT),
+    mark("a FAT file system", 54, b"FAT16   ", FAT),
+    mark("a FAT file system", 82, b"FAT32   ", FAT),
+    mark("an ISO 9660 file system", 32_769, b"CD001", "unpack it (bsdtar -x)"),
+    mark("swap space", 4096 - 10, b"SWAPSPACE2", "it has no files"),
+    mark("swap space", 65_536 - 10, b"SWAPSPACE2", "it has no files"),
     mark("a bcachefs or bcache device", 4096 + 24, b"\xc6\x85\x73\xf6\x4e\x1a\x45\xca", ""),
     mark("a LUKS volume", 0, b"LUKS\xba\xbe", "open it first (cryptsetup open)"),
     mark("an LVM physical volume", 512 + 24, b"LVM2 001", "name a logical volume of it"),
@@ -55,6 +67,10 @@ const MARKS: [Mark; 34] = [
     mark("a VDI disk image", 64, &[0x7f, 0x10, 0xda, 0xbe], CONVERT),
     mark("a VHDX disk image", 0, b"vhdxfile", CONVERT),
     mark("a VHD disk image", 0, b"conectix", CONVERT),
+    mark("a QED disk image", 0, b"QED\0", CONVERT),
+    mark("a VMA archive of Proxmox", 0, b"VMA\0", "unpack it first (vma extract)"),
+    mark("a BitLocker volume", 3, b"-FVE-FS-", "open it first (cryptsetup open --type bitlk)"),
+    mark("a cpio archive", 0, b"070701", "unpack it first (cpio -i)"),
     mark("an Android sparse image", 0, &[0x3a, 0xff, 0x26, 0xed], "convert it first (simg2img)"),
     mark("a gzip archive", 0, &[0x1f, 0x8b, 0x08], "unpack it first (gunzip)"),
     mark("a zstd archive", 0, &[0x28, 0xb5, 0x2f, 0xfd], "unpack it first (unzstd)"),

@@ -81,12 +81,21 @@ fn other_formats_are_named() {
         path
     };
     for (name, at, bytes, want) in [
-        ("xfs", 0, &b"XFSB"[..], "contains an xfs file system, not ext4"),
-        ("btrfs", 65_600, b"_BHRfS_M", "contains a btrfs file system, not ext4"),
-        ("squashfs", 0, b"hsqs", "contains a squashfs file system, not ext4"),
+        ("xfs", 0, &b"XFSB"[..], "contains an xfs file system: mount it as such (mount -t xfs)"),
+        (
+            "btrfs",
+            65_600,
+            b"_BHRfS_M",
+            "contains a btrfs file system: mount it as such (mount -t btrfs)",
+        ),
+        ("squashfs", 0, b"hsqs", "contains a squashfs file system: unpack it (unsquashfs)"),
         ("qcow2", 0, b"QFI\xfb", "a qcow2 disk image: convert it first (qemu-img convert -O raw)"),
         ("vmdk", 0, b"KDMV", "a VMDK disk image: convert it"),
         ("luks", 0, b"LUKS\xba\xbe", "a LUKS volume: open it first (cryptsetup open)"),
+        ("vma", 0, b"VMA\0", "a VMA archive of Proxmox: unpack it first (vma extract)"),
+        ("fat", 82, b"FAT32   ", "a FAT file system: copy by mtools (mcopy -i)"),
+        ("iso", 32_769, b"CD001", "an ISO 9660 file system: unpack it (bsdtar -x)"),
+        ("ntfs", 3, b"NTFS    ", "an NTFS file system: mount it as such (mount -t ntfs3)"),
         ("boot", 510, &[0x55, 0xaa], "contains a boot sector, not ext4"),
     ] {
         let image = of_bytes(name, at, bytes);
@@ -101,7 +110,11 @@ fn other_formats_are_named() {
         ("zstd", "zstd -qc plain.img > made", "a zstd archive: unpack it first (unzstd)"),
         ("bzip2", "bzip2 -c plain.img > made", "a bzip2 archive: unpack it"),
         ("tar", "tar cf made plain.img", "a tar archive: unpack it"),
-        ("mkswap", "truncate -s 1M made; mkswap -q made 2>/dev/null", "swap space, not ext4"),
+        (
+            "mkswap",
+            "truncate -s 1M made; mkswap -q made 2>/dev/null",
+            "swap space: it has no files",
+        ),
         (
             "sgdisk",
             "truncate -s 4M made; sgdisk -n3:2048:4095 made",
@@ -151,8 +164,8 @@ fn the_partition_to_name_is_told() {
     let want = format!("name a partition, {}@p2", image.display());
     every_verb(&image, &want);
     verbs_of_whole_images(&image, &want);
-    every_verb(Path::new(&part("@p1")), "disk@p1: contains swap space, not ext4");
-    every_verb(Path::new(&part("#1")), "disk@p1: contains swap space, not ext4");
+    every_verb(Path::new(&part("@p1")), "disk@p1: contains swap space: it has no files");
+    every_verb(Path::new(&part("#1")), "disk@p1: contains swap space: it has no files");
     every_verb(Path::new(&part("@p4")), "has no partition 4 (it has 1, 2, 3)");
     every_verb(Path::new(&part("@2Q")), "@2Q is neither a partition (@p1) nor an offset (bytes");
     let plain = scratch.path("plain");

@@ -55,6 +55,10 @@ fn parse_limits(text: &str) -> std::result::Result<QuotaEntry, String> {
     let fields = text.split(':').count();
     match numbers[..] {
         [id, space_soft, space_hard, inodes_soft, inodes_hard] if fields == 5 => {
+            let is_above = |soft: u64, hard: u64| hard != 0 && soft > hard;
+            if is_above(space_soft, space_hard) || is_above(inodes_soft, inodes_hard) {
+                return Err("a soft limit is above its hard one".to_owned());
+            }
             let limits = |soft: u64, hard: u64| Counted { soft, hard, ..Counted::default() };
             let bytes = |kib: u64| kib.checked_mul(1024).ok_or("a limit is too large");
             Ok(QuotaEntry {

@@ -35,6 +35,8 @@ impl Resolved {
 
 /// Resolves an absolute path of bytes.
 pub(crate) fn resolve(volume: &Volume, path: &[u8], last: Last) -> Result<Resolved, Why> {
+    // A slash at the end follows a link there, as lstat(2) does.
+    let last = if path.last() == Some(&b'/') { Last::Follow } else { last };
     let mut trail = vec![volume.root()?];
     // Parts still to go, the next one at the end.
     let mut parts = parts_reversed(path);

@@ -39,6 +39,11 @@ impl Inspected {
         Ok(Self { device, superblock, layout })
     }
 
+    /// The device.
+    pub(crate) fn device(&self) -> &SharedDevice {
+        &self.device
+    }
+
     fn block(&self, block: BlockNo) -> Result<Vec<u8>, Why> {
         if !self.layout.is_valid_block(block) {
             return Err(Why::new(format!("block {block} is outside the file system")));

@@ -23,6 +23,7 @@ mod figures;
 #[cfg(test)]
 mod generated;
 mod given;
+mod glob;
 mod heap;
 mod helper;
 mod host;
@@ -108,6 +109,7 @@ enum Verb {
     Resize(resize::Args),
     Fsck(fsck::Args),
     Info(info::Args),
+    Journal(verb::journal::Args),
     Ls(ls::Args),
     Tree(tree::Args),
     Find(find::Args),
@@ -168,6 +170,7 @@ fn main() -> ExitCode {
         Verb::Resize(args) => resize::run(&args),
         Verb::Fsck(args) => fsck::run(&args),
         Verb::Info(args) => info::run(&args),
+        Verb::Journal(args) => verb::journal::run(&args),
         Verb::Ls(args) => ls::run(&args),
         Verb::Tree(args) => tree::run(&args),
         Verb::Find(args) => find::run(&args),

@@ -10,9 +10,10 @@ use std::ffi::OsString;
 use uext4::{Device, ErrorKind, FileKind, InodeRef, NewInode, Owner, Volume};
 
 use crate::failure::{Failure, Outcome, Result, Why, say};
+use crate::glob;
 use crate::image::{self, Access};
 use crate::image_path::{Last, Resolved, SYMLINKS_MAX, resolve, resolve_parent};
-use crate::spec::{self, Image, ImagePath};
+use crate::spec::{Image, ImagePath};
 use crate::walk::{self, Go, Node, Visitor};
 
 /// Result of a step at one operand.
@@ -81,9 +82,9 @@ impl Images {
     }
 }
 
-/// Takes operands apart that all lie in images.
+/// Takes operands apart that all lie in images, and expands their globs.
 pub(crate) fn paths(verb: &str, names: &[OsString]) -> Result<Vec<ImagePath>> {
-    names.iter().map(|name| spec::in_image(verb, name)).collect()
+    glob::in_image(verb, names)
 }
 
 /// The sources and the target of a verb that has both: the last operand, or what `-t` names.

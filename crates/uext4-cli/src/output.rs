@@ -18,6 +18,11 @@ impl Output {
         Self { out: BufWriter::with_capacity(1 << 16, out), terminal }
     }
 
+    /// Whether it is a terminal.
+    pub(crate) fn is_terminal(&self) -> bool {
+        self.terminal
+    }
+
     /// Writes bytes.
     pub(crate) fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         self.out.write_all(bytes).map_err(failed)

@@ -117,6 +117,23 @@ fn own_group(volume: &Volume, user: &str) -> Try<u32> {
     found.ok_or_else(|| Why::new(format!("invalid user: '{user}' is not in {path} of the image")))
 }
 
+/// What the image's own table calls a user, or `UNKNOWN` as stat(1) says.
+pub(crate) fn user_name(volume: &Volume, uid: u32) -> String {
+    name_of(volume, &USERS, uid)
+}
+
+/// The same of a group.
+pub(crate) fn group_name(volume: &Volume, gid: u32) -> String {
+    name_of(volume, &GROUPS, gid)
+}
+
+fn name_of(volume: &Volume, table: &Table, number: u32) -> String {
+    let text = read(volume, table.path).unwrap_or_default();
+    let number = number.to_string();
+    let line = text.lines().find(|line| line.split(':').nth(2) == Some(&number));
+    line.and_then(|line| line.split(':').next()).unwrap_or("UNKNOWN").to_owned()
+}
+
 /// A field of the line of a name; the first line counts.
 fn field<'t>(text: &'t str, name: &str, number: usize) -> Option<&'t str> {
     let line = text.lines().find(|line| line.split(':').next() == Some(name))?;

@@ -26,6 +26,19 @@ pub(crate) fn kind_letter(kind: FileKind) -> char {
     }
 }
 
+/// The bits of `st_mode` for a kind.
+pub(crate) fn kind_bits(kind: FileKind) -> u16 {
+    match kind {
+        FileKind::Fifo => 0o010_000,
+        FileKind::CharDevice => 0o020_000,
+        FileKind::Directory => 0o040_000,
+        FileKind::BlockDevice => 0o060_000,
+        FileKind::Regular => 0o100_000,
+        FileKind::Symlink => 0o120_000,
+        FileKind::Socket => 0o140_000,
+    }
+}
+
 /// The words of stat(1) for a kind.
 pub(crate) fn kind_words(kind: FileKind, size: u64) -> &'static str {
     match kind {

@@ -2,8 +2,8 @@
 //!
 //! Fault model: a label that is not in the superblock or in one of its backups, or has no checksum;
 //! an attribute left out, told under another name or with other bytes; a dump that the other
-//! program reads as something else; a form of a value that is taken for another. Losses of power
-//! during a change of a label are in the crash kit.
+//! program reads as something else; a form of a value that is taken for another. Crashes
+//! after a change of a label: `label.rs` of the engine.
 
 #[macro_use]
 mod common;

@@ -6,10 +6,11 @@ use uext4::FileKind;
 
 use crate::examples::{self, Examples};
 use crate::failure::{At, Outcome, Result, Why};
+use crate::glob;
 use crate::image::{self, Access};
 use crate::image_path::{Last, resolve};
 use crate::output::Output;
-use crate::spec::{self, ImagePath};
+use crate::spec::ImagePath;
 
 /// What the help shows.
 const EXAMPLES: Examples = &[
@@ -33,8 +34,7 @@ const READ_BYTES: usize = 1 << 20;
 pub(crate) fn run(args: &Args) -> Result<()> {
     let mut output = Output::new();
     let mut outcome = Outcome::default();
-    for name in &args.paths {
-        let path = spec::in_image("cat", name)?;
+    for path in glob::in_image("cat", &args.paths)? {
         match print("cat", &path, &mut output) {
             Err(crate::failure::Failure::OutputClosed) => {
                 return Err(crate::failure::Failure::OutputClosed);

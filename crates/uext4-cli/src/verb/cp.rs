@@ -26,6 +26,7 @@ use crate::copy::tree::{Copier, Links, Reports, Settings, Words};
 use crate::copy::{Source, Target};
 use crate::examples::{self, Examples};
 use crate::failure::{At, Outcome, Result, Why};
+use crate::glob;
 use crate::image::{self, Access};
 use crate::image_path::{Last, Resolved, resolve};
 use crate::operands;
@@ -94,7 +95,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if is_stream(target) || names.iter().any(is_stream) {
         return stream::run(args.no_clobber, names, target);
     }
-    let paths: Vec<Location> = names.iter().map(|name| Location::parse(name)).collect();
+    let paths = names.iter().map(|name| Location::parse(name)).collect();
+    let paths = glob::locations("cp", paths)?;
     let target = Location::parse(target);
     check_forms(&paths, &target)?;
     let end = match &target {

@@ -8,11 +8,12 @@ use uext4::{FileKind, Ino};
 
 use crate::examples::{self, Examples};
 use crate::failure::{At, Failure, Outcome, Result};
+use crate::glob;
 use crate::image::{self, Access};
 use crate::image_path::{Last, resolve};
 use crate::json;
 use crate::output::Output;
-use crate::spec::{self, Image, ImagePath};
+use crate::spec::{Image, ImagePath};
 use crate::text;
 use crate::walk::{self, Go, Node, Visitor};
 
@@ -118,8 +119,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         rows: 0,
         outcome: &mut outcome,
     };
-    for name in &args.paths {
-        let path = spec::image_or_inside(name);
+    for path in glob::image_or_inside("du", &args.paths)? {
         match count.operand(&path) {
             Err(Failure::OutputClosed) => return Err(Failure::OutputClosed),
             Err(failure) => count.outcome.note(failure),

@@ -7,6 +7,7 @@ use uext4::FileKind;
 
 use crate::examples::{self, Examples};
 use crate::failure::{At, Outcome, Result, Why};
+use crate::glob;
 use crate::image::{self, Access};
 use crate::image_path::{Last, resolve};
 use crate::output::Output;
@@ -41,8 +42,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut output = Output::new();
     let mut shapes = Vec::new();
     let mut titled = false;
-    for name in &args.paths {
-        let path = spec::in_image("extents", name)?;
+    for path in glob::in_image("extents", &args.paths)? {
         let listing = match look(&path) {
             Ok(listing) => listing,
             Err(failure) => {

@@ -11,6 +11,7 @@ use uext4::{FileKind, Volume};
 use self::expression::{Action, Expression, Query};
 use crate::examples::{self, Examples};
 use crate::failure::{At, Failure, Outcome, Result, Why};
+use crate::glob;
 use crate::image::{self, Access};
 use crate::image_path::{Last, resolve};
 use crate::json;
@@ -77,8 +78,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let mut outcome = Outcome::default();
     let mut told = Told { output: Output::new(), json: args.json, items: 0 };
-    for name in places {
-        let path = spec::image_or_inside(name);
+    for path in glob::image_or_inside("find", places)? {
         match search(&path, words, &mut told, &mut outcome) {
             Err(Failure::OutputClosed) => return Err(Failure::OutputClosed),
             Err(failure) => outcome.note(failure),

@@ -1,24 +1,35 @@
 //! `uext4 ls`: directories of an image, as ls(1) lists them. Owners are numbers: the names of an
 //! image's users are not the host's.
 
+mod colours;
+mod columns;
+mod order;
+mod sheet;
+mod times;
+
 use std::ffi::OsString;
 
 use serde::Serialize;
 use uext4::{Attr, FileKind, InodeRef, Volume};
 
+use self::colours::{Colours, When};
+use self::order::Order;
+use self::sheet::Sheet;
+use self::times::TimeStyle;
 use crate::examples::{self, Examples};
 use crate::failure::{At, Failure, Outcome, Result, Why};
+use crate::glob;
 use crate::image::{self, Access};
 use crate::image_path::{Last, names, resolve};
 use crate::json;
 use crate::output::Output;
 use crate::spec::{self, ImagePath};
-use crate::text;
 
 /// What the help shows.
 const EXAMPLES: Examples = &[
     ("uext4 ls disk.img:/etc", "names in a directory"),
     ("uext4 ls -lah disk.img@p1:/", "with modes, owners and sizes, in a partition"),
+    ("uext4 ls -lt 'disk.img:/var/log/**/*.log'", "what was written last"),
     ("uext4 ls -R --json disk.img:/", "everything in an image, for programs"),
 ];
 
@@ -48,9 +59,41 @@ pub(crate) struct Args {
     /// Directories below, too
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// One name a line (always so; taken for ls's sake)
-    #[arg(short = '1')]
+    #[command(flatten)]
+    order: Order,
+    /// One name a line, as where the output is no terminal
+    #[arg(short = '1', overrides_with = "columns")]
     one: bool,
+    /// Names in columns, as on a terminal
+    #[arg(short = 'C', overrides_with = "one")]
+    columns: bool,
+    /// Columns of the screen, instead of those of the terminal
+    #[arg(short, long, value_name = "COLUMNS")]
+    width: Option<usize>,
+    /// Mark directories with /, programs with *, links with @, fifos with | and sockets with =
+    #[arg(short = 'F', long)]
+    classify: bool,
+    /// Mark directories with /
+    #[arg(short = 'p')]
+    slash: bool,
+    /// Colours as LS_COLORS has them: always, never, or auto, on terminals
+    #[arg(
+        long,
+        visible_alias = "colour",
+        value_enum,
+        value_name = "WHEN",
+        default_value = "auto",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "always"
+    )]
+    color: When,
+    /// With -l: times as full-iso, long-iso, iso, locale, or +FORMAT of date(1); in UTC
+    #[arg(long, value_name = "STYLE", default_value = "long-iso", value_parser = TimeStyle::parse)]
+    time_style: TimeStyle,
+    /// As -l --time-style=full-iso
+    #[arg(long)]
+    full_time: bool,
     /// Numeric owners (always so); implies -l
     #[arg(short, long)]
     numeric_uid_gid: bool,
@@ -82,66 +125,100 @@ struct RowJson {
 
 #[derive(Serialize)]
 struct ListingJson {
-    path: String,
+    #[serde(flatten)]
+    path: json::Path,
     entries: Vec<RowJson>,
 }
 
-/// A directory that was listed, or the operands that are none.
+/// A directory that was listed, or operands that are none.
 struct Listing {
     path: Vec<u8>,
     is_dir: bool,
     rows: Vec<Row>,
 }
 
+impl Args {
+    fn is_long(&self) -> bool {
+        self.long || self.numeric_uid_gid || self.full_time
+    }
+}
+
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> Result<()> {
+    let paths = glob::in_image("ls", &args.paths)?;
+    let output = Output::new();
+    let mut sheet = Sheet {
+        args,
+        colours: Colours::new(args.color, output.is_terminal()),
+        width: columns::width(args, output.is_terminal()),
+        titled: paths.len() > 1 || args.recursive,
+        is_first: true,
+        shapes: Vec::new(),
+        output,
+    };
     let mut outcome = Outcome::default();
-    let mut output = Output::new();
-    let mut shapes = Vec::new();
-    let titled = args.paths.len() > 1 || args.recursive;
-    let mut first = true;
-    for name in &args.paths {
-        let path = spec::in_image("ls", name)?;
-        let volume = image::volume("ls", &path.image, Access::Read)?;
-        let mut show = |listing: Listing| -> Result<()> {
-            if args.json {
-                shapes.push(listing_json(listing));
-                return Ok(());
-            }
-            if !std::mem::take(&mut first) && listing.is_dir {
-                output.line("")?;
-            }
-            print(args, &listing, titled && listing.is_dir, &mut output)
-        };
-        match list(args, &volume, &path, &mut outcome, &mut show) {
+    for of_image in paths.chunk_by(|a, b| a.image == b.image) {
+        match list(args, of_image, &mut outcome, &mut sheet) {
             Err(Failure::OutputClosed) => return Err(Failure::OutputClosed),
             Err(failure) => outcome.note(failure),
             Ok(()) => {}
         }
     }
     if args.json {
-        output.json(&shapes)?;
+        sheet.output.json(&sheet.shapes)?;
     }
-    output.finish()?;
+    sheet.output.finish()?;
     outcome.finish()
 }
 
+/// Lists operands of one image: first those that are no directories, then these, both in order.
 fn list(
     args: &Args,
-    volume: &Volume,
-    path: &ImagePath,
+    paths: &[ImagePath],
     outcome: &mut Outcome,
-    show: &mut dyn FnMut(Listing) -> Result<()>,
+    sheet: &mut Sheet<'_>,
 ) -> Result<()> {
-    // As ls: -l and -d show a link at the end of an operand, the plain form follows it.
-    let long = args.long || args.numeric_uid_gid;
-    let last = if long || args.directory { Last::Keep } else { Last::Follow };
-    let found = resolve(volume, &path.path, last).at("ls", path)?;
-    let inode = found.inode().clone();
-    if inode.kind() != FileKind::Directory || args.directory {
-        let row = row(volume, path.path.clone(), &inode).at("ls", path)?;
-        return show(Listing { path: path.path.clone(), is_dir: false, rows: vec![row] });
+    let Some(first) = paths.first() else { return Ok(()) };
+    let volume = image::volume("ls", &first.image, Access::Read)?;
+    // As ls: -l, -d and -F show a link at the end of an operand, the plain form follows it.
+    let keeps = args.is_long() || args.directory || args.classify;
+    let last = if keeps { Last::Keep } else { Last::Follow };
+    let (mut files, mut dirs) = (Vec::new(), Vec::new());
+    for path in paths {
+        let found = resolve(&volume, &path.path, last).at("ls", path);
+        let row =
+            found.and_then(|found| row(&volume, path.path.clone(), found.inode()).at("ls", path));
+        match row {
+            Ok(row) if row.attr.kind == FileKind::Directory && !args.directory => dirs.push(row),
+            Ok(row) => files.push(row),
+            Err(failure) => outcome.note(failure),
+        }
     }
+    args.order.sort(&mut files);
+    args.order.sort(&mut dirs);
+    if args.json {
+        for file in files {
+            sheet.show(Listing { path: file.name.clone(), is_dir: false, rows: vec![file] })?;
+        }
+    } else if !files.is_empty() {
+        sheet.show(Listing { path: Vec::new(), is_dir: false, rows: files })?;
+    }
+    for dir in dirs {
+        let path = ImagePath { image: first.image.clone(), path: dir.name };
+        let inode = volume.inode(dir.attr.ino).at("ls", &path)?;
+        tree(args, &volume, (&path, inode), outcome, sheet)?;
+    }
+    Ok(())
+}
+
+/// Lists a directory, and with -R those below it.
+fn tree(
+    args: &Args,
+    volume: &Volume,
+    (path, inode): (&ImagePath, InodeRef),
+    outcome: &mut Outcome,
+    sheet: &mut Sheet<'_>,
+) -> Result<()> {
     // Directories still to list, the next one at the end; with their inode numbers on the way.
     let mut waiting = vec![(path.path.clone(), inode, Vec::<u32>::new())];
     while let Some((path_here, dir, above)) = waiting.pop() {
@@ -166,12 +243,12 @@ fn list(
                 }
             }
         }
-        show(Listing { path: path_here, is_dir: true, rows })?;
+        sheet.show(Listing { path: path_here, is_dir: true, rows })?;
     }
     Ok(())
 }
 
-/// The rows of a directory, by name. A name whose inode cannot be read is reported and left out.
+/// The rows of a directory, in order. A name whose inode cannot be read is reported and left out.
 fn rows(
     args: &Args,
     volume: &Volume,
@@ -182,7 +259,6 @@ fn rows(
     let hidden = args.all || args.almost_all;
     let mut listed = names(volume, dir)?;
     listed.retain(|entry| hidden || entry.name.first() != Some(&b'.'));
-    listed.sort_by(|a, b| a.name.cmp(&b.name));
     let mut rows = Vec::with_capacity(listed.len() + 2);
     if args.all && !args.almost_all {
         rows.push(row(volume, b".".to_vec(), dir)?);
@@ -200,6 +276,7 @@ fn rows(
             }
         }
     }
+    args.order.sort(&mut rows);
     Ok(rows)
 }
 
@@ -212,76 +289,6 @@ fn row(volume: &Volume, name: Vec<u8>, inode: &InodeRef) -> std::result::Result<
     Ok(Row { name, attr, target })
 }
 
-/// Widths of the columns of a long listing.
-#[derive(Default)]
-struct Widths {
-    ino: usize,
-    links: usize,
-    uid: usize,
-    gid: usize,
-    size: usize,
-}
-
-fn size_text(args: &Args, attr: &Attr) -> String {
-    match attr.kind {
-        FileKind::CharDevice | FileKind::BlockDevice => {
-            format!("{}, {}", attr.rdev.major, attr.rdev.minor)
-        }
-        _ if args.human_readable => text::human(attr.size),
-        _ => attr.size.to_string(),
-    }
-}
-
-fn print(args: &Args, listing: &Listing, titled: bool, output: &mut Output) -> Result<()> {
-    let long = args.long || args.numeric_uid_gid;
-    if titled {
-        output.name(&listing.path)?;
-        output.line(":")?;
-    }
-    if long && listing.is_dir {
-        let blocks: u64 = listing.rows.iter().map(|row| row.attr.blocks_512).sum();
-        output.line(&format!("total {}", blocks.div_ceil(2)))?;
-    }
-    let mut widths = Widths::default();
-    for row in &listing.rows {
-        let attr = &row.attr;
-        widths.ino = widths.ino.max(attr.ino.to_string().len());
-        widths.links = widths.links.max(attr.links.to_string().len());
-        widths.uid = widths.uid.max(attr.uid.to_string().len());
-        widths.gid = widths.gid.max(attr.gid.to_string().len());
-        widths.size = widths.size.max(size_text(args, attr).len());
-    }
-    for row in &listing.rows {
-        let attr = &row.attr;
-        if args.inode {
-            output.bytes(format!("{:>1$} ", attr.ino.get(), widths.ino).as_bytes())?;
-        }
-        if long {
-            let columns = format!(
-                "{} {:>links$} {:>uid$} {:>gid$} {:>size$} {} ",
-                text::mode(attr.kind, attr.mode),
-                attr.links,
-                attr.uid,
-                attr.gid,
-                size_text(args, attr),
-                text::time_short(attr.mtime),
-                links = widths.links,
-                uid = widths.uid,
-                gid = widths.gid,
-                size = widths.size,
-            );
-            output.bytes(columns.as_bytes())?;
-        }
-        output.name(&row.name)?;
-        if let (true, Some(target)) = (long, &row.target) {
-            output.bytes(b" -> ")?;
-            output.name(target)?;
-        }
-        output.line("")?;
-    }
-    Ok(())
-}
-
 fn listing_json(listing: Listing) -> ListingJson {
     let entries = listing
         .rows
@@ -291,5 +298,5 @@ fn listing_json(listing: Listing) -> ListingJson {
             inode: json::Inode::new(&row.attr, row.target.as_deref()),
         })
         .collect();
-    ListingJson { path: spec::show(&listing.path), entries }
+    ListingJson { path: json::Path::new(&listing.path), entries }
 }

@@ -17,6 +17,7 @@ pub(crate) mod freefrag;
 pub(crate) mod fsck;
 pub(crate) mod import;
 pub(crate) mod info;
+pub(crate) mod journal;
 pub(crate) mod lab;
 pub(crate) mod label;
 pub(crate) mod ln;

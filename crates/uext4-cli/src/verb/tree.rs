@@ -7,6 +7,7 @@ use uext4::{FileKind, Volume};
 
 use crate::examples::{self, Examples};
 use crate::failure::{At, Failure, Outcome, Result};
+use crate::glob;
 use crate::image::{self, Access};
 use crate::image_path::{Last, resolve};
 use crate::json;
@@ -134,8 +135,7 @@ struct TreeShape {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let mut outcome = Outcome::default();
     let mut sheet = Sheet { output: Output::new(), directories: 0, files: 0, shapes: Vec::new() };
-    for name in &args.paths {
-        let path = spec::image_or_inside(name);
+    for path in glob::image_or_inside("tree", &args.paths)? {
         match draw(args, &path, &mut sheet, &mut outcome) {
             Err(Failure::OutputClosed) => return Err(Failure::OutputClosed),
             Err(failure) => outcome.note(failure),

@@ -13,6 +13,7 @@ use uext4::xattr::{Mode, VALUE_MAX};
 use crate::attribute_text::{self, Encoding};
 use crate::examples::{self, Examples};
 use crate::failure::{At, Outcome, Result};
+use crate::glob;
 use crate::image::{self, Access};
 use crate::image_path::{Last, resolve};
 use crate::json;
@@ -169,8 +170,7 @@ fn list(args: &ListArgs) -> Result<()> {
     let mut outcome = Outcome::default();
     let mut output = Output::new();
     let mut shapes = Vec::new();
-    for name in &args.paths {
-        let path = spec::in_image("xattr", name)?;
+    for path in glob::in_image("xattr", &args.paths)? {
         let volume = image::volume("xattr", &path.image, Access::Read)?;
         let found = resolve(&volume, &path.path, args.link.last());
         let listed = found.and_then(|found| Ok(volume.xattr_list(found.inode())?));

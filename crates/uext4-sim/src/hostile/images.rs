@@ -11,6 +11,12 @@ use Effect::{Changes, Reads};
 /// Calls on `i.img` in the yard; a sound image of the same sort is `sound.img`, a file `one`.
 const CALLS: &[(Effect, &str)] = &[
     (Reads, "info i.img"),
+    (Reads, "journal -bO i.img"),
+    (Reads, "journal --json -b i.img"),
+    (Reads, "label i.img"),
+    (Reads, "xattr dump -R i.img"),
+    (Reads, "ls -ltC i.img:/**/* i.img:/{target,d*}"),
+    (Reads, "stat -c %N%C%U i.img:/* i.img:/*/*"),
     (Reads, "ls -laR i.img:/"),
     (Reads, "ls --json -R i.img:/"),
     (Reads, "cat i.img:/target i.img:/fragments i.img:/slow"),
@@ -27,6 +33,8 @@ const CALLS: &[(Effect, &str)] = &[
     (Changes, "cp -r i.img:/some i.img:/dir1"),
     (Changes, "mv i.img:/some i.img:/dir2/moved"),
     (Changes, "chattr +i i.img:/target"),
+    (Changes, "label i.img other"),
+    (Changes, "xattr set i.img:/target user.new value"),
     (Changes, "tune --extents i.img"),
     (Changes, "trim i.img"),
     (Changes, "rm -r i.img:/names i.img:/a i.img:/fragments"),

@@ -6,6 +6,7 @@ use std::io::Read;
 use uext4::{FileKind, InodeRef, RenameMode, SetAttr, Volume, XattrMode};
 
 use crate::failure::{Result, Why};
+use crate::glob;
 use crate::operands::{self, Images, Try};
 use crate::output::Output;
 use crate::spec::{self, ImagePath, Location};
@@ -18,8 +19,8 @@ const READ_BYTES: usize = 1 << 20;
 pub(super) fn run(no_clobber: bool, names: &[OsString], target: &OsString) -> Result<()> {
     if target == "-" {
         let mut output = Output::new();
-        for name in names {
-            cat::print("cp", &spec::in_image("cp", name)?, &mut output)?;
+        for path in glob::in_image("cp", names)? {
+            cat::print("cp", &path, &mut output)?;
         }
         return output.finish();
     }

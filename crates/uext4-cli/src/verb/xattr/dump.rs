@@ -12,6 +12,7 @@ use uext4::{InodeRef, Volume};
 use super::Link;
 use crate::attribute_text::{self, Encoding, Line};
 use crate::failure::{At, Failure, Outcome, Result, Why};
+use crate::glob;
 use crate::image::{self, Access};
 use crate::image_path::resolve;
 use crate::json;
@@ -102,8 +103,7 @@ pub(super) fn dump(args: &DumpArgs) -> Result<()> {
     })?;
     let mut sheet =
         Sheet { args, pattern, output: Output::new(), is_empty: true, outcome: Outcome::default() };
-    for name in &args.paths {
-        let path = spec::image_or_inside(name);
+    for path in glob::image_or_inside("xattr", &args.paths)? {
         if let Err(failure) = sheet.dump(&path) {
             if matches!(failure, Failure::OutputClosed) {
                 return Err(failure);

@@ -67,7 +67,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::verb::{
-    cat, chattr, chmod, chown, completions, cp, df, diff, du, encrypt, extents, find, frag,
+    cat, chattr, chmod, chown, completions, cp, df, diff, du, encrypt, export, extents, find, frag,
     freefrag, fsck, import, info, lab, label, ln, ls, manual, mkdir, mkfs, mount, mv, quota,
     resize, rm, stat, stats, sync, touch, tree, trim, truncate, tune, umount, verity, xattr,
 };
@@ -126,6 +126,7 @@ enum Verb {
     Freefrag(freefrag::Args),
     Cp(cp::Args),
     Import(import::Args),
+    Export(export::Args),
     Mkdir(mkdir::Args),
     Ln(ln::Args),
     Touch(touch::Args),
@@ -187,6 +188,7 @@ fn main() -> ExitCode {
         Verb::Freefrag(args) => freefrag::run(&args),
         Verb::Cp(args) => cp::run(&args),
         Verb::Import(args) => import::run(&args),
+        Verb::Export(args) => export::run(&args),
         Verb::Mkdir(args) => mkdir::run(&args),
         Verb::Ln(args) => ln::run(&args),
         Verb::Touch(args) => touch::run(&args),

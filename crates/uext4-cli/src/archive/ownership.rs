@@ -28,6 +28,7 @@ pub(crate) struct Ownership {
 #[derive(Default)]
 struct Names {
     ids: HashMap<Vec<u8>, u32>,
+    names: HashMap<u32, Vec<u8>>,
 }
 
 /// Users or groups.
@@ -103,6 +104,7 @@ impl Names {
     /// Adds what is not known yet.
     fn add(&mut self, entries: Vec<(Vec<u8>, u32)>) {
         for (name, id) in entries {
+            self.names.entry(id).or_insert_with(|| name.clone());
             self.ids.entry(name).or_insert(id);
         }
     }
@@ -145,6 +147,18 @@ impl Ownership {
     /// The number of a group that an archive has by name and number.
     pub(crate) fn group(&self, name: &[u8], id: u32) -> u32 {
         self.map(Of::Groups, self.groups.ids.get(name).copied().unwrap_or(id))
+    }
+
+    /// The number and the name of a user of the image.
+    pub(crate) fn user_of_image(&self, id: u32) -> (u32, &[u8]) {
+        let id = self.map(Of::Users, id);
+        (id, self.users.names.get(&id).map_or(b"", Vec::as_slice))
+    }
+
+    /// The number and the name of a group of the image.
+    pub(crate) fn group_of_image(&self, id: u32) -> (u32, &[u8]) {
+        let id = self.map(Of::Groups, id);
+        (id, self.groups.names.get(&id).map_or(b"", Vec::as_slice))
     }
 
     /// The attribute of an ACL.

@@ -21,13 +21,15 @@ use rustix::fs::{
 use rustix::io::Errno;
 use uext4::{FileKind, Timestamp};
 
-use crate::copy::{Meta, Target, There, Try, Xattr, check_name};
+use crate::copy::{Id, Meta, Target, There, Try, Xattr, check_name};
 use crate::failure::Why;
 
 /// A directory to copy into.
 pub(crate) struct HostTarget {
     root: Arc<OwnedFd>,
     is_root: bool,
+    /// A file that is not replaced.
+    kept: Option<Id>,
 }
 
 /// A file made in it.
@@ -49,7 +51,13 @@ impl HostTarget {
     pub(crate) fn open(dir: &Path) -> Try<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = Arc::new(rustix::fs::open(dir, flags, Mode::empty())?);
-        Ok(Self { root, is_root: rustix::process::geteuid().is_root() })
+        Ok(Self { root, is_root: rustix::process::geteuid().is_root(), kept: None })
+    }
+
+    /// The same, but the image that is read is not replaced, should it lie in the target.
+    pub(crate) fn keeping(self, image: &Path) -> Self {
+        let kept = rustix::fs::stat(image).ok().map(|stat| (stat.st_dev, stat.st_ino));
+        Self { kept, ..self }
     }
 
     /// The directory itself.
@@ -73,8 +81,11 @@ impl HostTarget {
     }
 
     /// Removes a file or link that stands at a name, or what is of the kind that shall stand there.
-    fn clear(dir: &OwnedFd, name: &CString, new: FileType) -> Try<()> {
+    fn clear(&self, dir: &OwnedFd, name: &CString, new: FileType) -> Try<()> {
         let Some(stat) = Self::stat(dir, name)? else { return Ok(()) };
+        if self.kept == Some((stat.st_dev, stat.st_ino)) {
+            return Err(Why::new("is the image that is read; not replaced"));
+        }
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => {
                 return Err(Why::new("cannot overwrite a directory with a non-directory"));
@@ -268,7 +279,7 @@ impl Target for HostTarget {
 
     fn file(&self, dir: &HostTargetNode, name: &[u8]) -> Try<HostTargetNode> {
         let (open, name, path) = place(dir, name)?;
-        Self::clear(open, &name, FileType::RegularFile)?;
+        self.clear(open, &name, FileType::RegularFile)?;
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(open, &name, flags, Mode::RUSR | Mode::WUSR)?;
@@ -292,7 +303,7 @@ impl Target for HostTarget {
 
     fn symlink(&self, dir: &HostTargetNode, name: &[u8], target: &[u8]) -> Try<HostTargetNode> {
         let (open, name, path) = place(dir, name)?;
-        Self::clear(open, &name, FileType::Symlink)?;
+        self.clear(open, &name, FileType::Symlink)?;
         rustix::fs::symlinkat(OsStr::from_bytes(target), open, &name)?;
         Ok(HostTargetNode::new(open, name, None, path))
     }
@@ -300,7 +311,7 @@ impl Target for HostTarget {
     fn special(&self, dir: &HostTargetNode, name: &[u8], meta: &Meta) -> Try<HostTargetNode> {
         let (open, name, path) = place(dir, name)?;
         let kind = file_type(meta.kind);
-        Self::clear(open, &name, kind)?;
+        self.clear(open, &name, kind)?;
         let device = match meta.kind {
             FileKind::CharDevice | FileKind::BlockDevice => meta.device,
             _ => (0, 0),
@@ -316,7 +327,7 @@ impl Target for HostTarget {
 
     fn link(&self, dir: &HostTargetNode, name: &[u8], saved: &Vec<u8>) -> Try<()> {
         let (open, name, _) = place(dir, name)?;
-        Self::clear(open, &name, FileType::RegularFile)?;
+        self.clear(open, &name, FileType::RegularFile)?;
         let first = crate::spec::last_part(saved);
         let above = open_beneath(&self.root, &saved[..saved.len() - first.len()])?;
         let first = OsStr::from_bytes(first);

@@ -10,6 +10,7 @@ pub(crate) mod df;
 pub(crate) mod diff;
 pub(crate) mod du;
 pub(crate) mod encrypt;
+pub(crate) mod export;
 pub(crate) mod extents;
 pub(crate) mod find;
 pub(crate) mod frag;

@@ -40,8 +40,8 @@ pub(crate) fn all(install: bool) -> Result<String, String> {
     by_cargo_deny(install).map(|opinion| format!("{remark}; {opinion}"))
 }
 
-/// The opinion of cargo-deny, which is installed unless `install` is false; or why there is none. What
-/// it refuses is an error, and it has told it.
+/// The opinion of cargo-deny, which is installed unless `install` is false; or why there is none.
+/// What it refuses is an error, and it has told it.
 fn by_cargo_deny(install: bool) -> Result<String, String> {
     let found = match install {
         true => CARGO_DENY.provide(),

@@ -1,9 +1,10 @@
 //! The mount in the table of mount(8).
 //!
-//! Of an absolute path umount(8) of root asks statfs(2) alone for the type, which is that of any FUSE
-//! mount, so that it would call no helper of ours and return before the image is closed. A directory
-//! that is in its own table (`/run/mount/utab`) it looks up among the mounts. That table is
-//! libmount's alone: mount(8) writes it, also of a mount that another program has made, by `--fake`.
+//! Of an absolute path umount(8) of root asks statfs(2) alone for the type, which is that of any
+//! FUSE mount, so that it would call no helper of ours and return before the image is closed. A
+//! directory that is in its own table (`/run/mount/utab`) it looks up among the mounts. That table
+//! is libmount's alone: mount(8) writes it, also of a mount that another program has made, by
+//! `--fake`.
 //! A line that was left there has no effect but that umount(8) looks further.
 
 use std::fs;
@@ -14,8 +15,8 @@ use uext4_fuse::mountinfo::{self, MountPoint};
 
 const TABLE: &str = "/run/mount/utab";
 
-/// Has mount(8) note the mount on `dir`, which must answer. Where it cannot, nothing is lost but that
-/// umount(8) waits.
+/// Has mount(8) note the mount on `dir`, which must answer. Where it cannot, nothing is lost but
+/// that umount(8) waits.
 pub(crate) fn add(dir: &Path) {
     if !rustix::process::geteuid().is_root() {
         return;

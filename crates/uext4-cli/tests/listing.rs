@@ -1,4 +1,5 @@
-//! `ls`, `stat -c` and flags with projects, beside ls(1), stat(1) and lsattr(1) on the kernel's mount.
+//! `ls`, `stat -c` and flags with projects, beside ls(1), stat(1) and lsattr(1) on the kernel's
+//! mount.
 //!
 //! Fault model: another order, column, mark or number than the programs have; names that JSON
 //! loses; a screen that names overflow; control characters on a terminal. Not compared: names of
@@ -17,7 +18,8 @@ const TREE: &str = "
     mkdir -p t/etc t/d/e t/Dir t/sticky; cd t
     printf root:x:0:0::/root:/bin/sh\\\\nbin:x:7:8::/:/bin/sh\\\\n >etc/passwd
     printf root:x:0:\\\\nstaff:x:8:\\\\n >etc/group
-    printf 0123456789 >ten; printf abc >abc; : >empty; dd if=/dev/zero of=big bs=1k count=30 2>/dev/null
+    printf 0123456789 >ten; printf abc >abc; : >empty
+    dd if=/dev/zero of=big bs=1k count=30 2>/dev/null
     chmod 755 abc; chmod 4711 empty; chmod 1777 sticky; chown 7:8 ten
     ln -s ten link; ln -s nowhere dangling; mkfifo fifo; mknod char c 5 300; mknod block b 259 70000
     ln ten hard; printf x >.hidden; printf 1 >'with space'; printf 1 >\"it's\"

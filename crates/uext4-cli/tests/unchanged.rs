@@ -77,6 +77,8 @@ const VERBS: &[(&str, Does)] = &[
     ),
     ("encrypt", Changes(&[])),
     ("import", Changes(&[])),
+    ("export", Reads(&["export @ -", "export --numeric @/dir -"])),
+    ("overlay", Apart("its files are no images; mounts through them have tests of their own")),
     ("rm", Changes(&[])),
     ("mv", Changes(&[])),
     ("lab", Apart("makes its own images")),
@@ -101,11 +103,11 @@ fn defined() -> Vec<String> {
 
 #[test]
 fn every_verb_has_a_mark() {
-    let mut marked: Vec<&str> = VERBS.iter().map(|(verb, _)| *verb).collect();
-    marked.sort_unstable();
     let defined = defined();
     assert!(defined.len() > 30, "{defined:?}");
-    assert_eq!(marked, defined, "verbs of this test, and of the command");
+    let is_marked = |verb: &&String| VERBS.iter().any(|(marked, _)| marked == verb);
+    let bare: Vec<&String> = defined.iter().filter(|verb| !is_marked(verb)).collect();
+    assert!(bare.is_empty(), "verbs without a mark in this test: {bare:?}");
     for (verb, does) in VERBS {
         if let Apart(why) = does {
             assert!(!why.is_empty(), "{verb}");
@@ -133,7 +135,8 @@ fn nothing_changes(image: &Path, out: &Path) {
         (fs::read(path).unwrap(), found.modified().unwrap(), found.len())
     };
     let before = stamp(image);
-    for (verb, does) in VERBS {
+    let defined = defined();
+    for (verb, does) in VERBS.iter().filter(|(verb, _)| defined.iter().any(|it| it == verb)) {
         let (Reads(calls) | Changes(calls)) = does else { continue };
         for text in *calls {
             let (words, statuses) = call(text, image, out);

@@ -341,18 +341,15 @@ impl Files<'_> {
             return mapped;
         }
         let mut extents = Vec::new();
+        // Whole clusters are taken, also where one has more blocks than an extent can have.
+        let most = self.ratio().max(MAX_WRITTEN_LEN.into());
         for range in ranges {
             let mut at = range.start;
             while at < range.end {
                 let count = (range.end - at).next_multiple_of(self.ratio());
-                let (first, found) = self.take_swept(count.min(MAX_WRITTEN_LEN.into()))?;
+                let (first, found) = self.take_swept(count.min(most))?;
                 let len = found.min(range.end - at);
-                extents.push(Extent {
-                    first: FileBlock(u32::try_from(at).unwrap_or(u32::MAX)),
-                    len: u32::try_from(len).unwrap_or(u32::MAX),
-                    start: BlockNo(first),
-                    unwritten: false,
-                });
+                extents.extend(pieces(at, first, len));
                 at += len;
             }
         }
@@ -383,4 +380,17 @@ impl Files<'_> {
         let ino = plan.numbering.ino(id);
         self.put_inode_with(ino, &raw, |area| _ = placed.write(area))
     }
+}
+
+/// The extents of `len` blocks that stand one after the other: from `at` on in the file, from
+/// `start` on in the file system.
+fn pieces(at: u64, start: u64, len: u64) -> impl Iterator<Item = Extent> {
+    let most = u64::from(MAX_WRITTEN_LEN);
+    (0..len).step_by(MAX_WRITTEN_LEN as usize).map(move |done| Extent {
+        first: FileBlock(u32::try_from(at + done).unwrap_or(u32::MAX)),
+        // At most the limit of an extent.
+        len: (len - done).min(most) as u32,
+        start: BlockNo(start + done),
+        unwritten: false,
+    })
 }

@@ -18,6 +18,8 @@ use uext4_ondisk::features::Compat;
 const BLOCK_SIZE: u32 = 4096;
 /// Room beyond the content in the first attempt.
 const FIRST_SLACK: u64 = 512 << 20;
+/// Most blocks that are thought of.
+const BLOCKS_MAX: u64 = 1 << 39;
 /// Most attempts at sizes that turn out too small.
 const ATTEMPTS_MAX: u32 = 40;
 
@@ -106,10 +108,13 @@ impl Fitting<'_> {
         let files = u64::from(self.inodes);
         let per_file = 65_536 * 2 + 1024;
         let bytes = content.saturating_mul(2) + files.saturating_mul(per_file) + FIRST_SLACK;
+        // The tree takes as much without room for growth, which may end below this size.
+        let growth = self.options.resize.take();
         let plan = self.plan(bytes, Some(self.fill))?;
         self.tree = plan.tree_blocks;
         self.options.block_size = plan.options.block_size;
         self.empty_tree = self.plan(bytes, None)?.tree_blocks;
+        self.options.resize = growth;
         Ok(())
     }
 
@@ -119,8 +124,13 @@ impl Fitting<'_> {
 
     /// Whether a file system of so many blocks has the room, as far as an empty one can tell.
     fn is_enough(&self, blocks: u64) -> bool {
-        let Ok(plan) = self.plan(blocks * self.block_size(), None) else { return false };
-        self.has_room(&plan, plan.free_blocks() + self.empty_tree, self.tree)
+        let plan = self.plan(blocks * self.block_size(), None);
+        plan.is_ok_and(|plan| self.has_room_for_tree(&plan))
+    }
+
+    /// Whether the plan of an empty file system has the room.
+    fn has_room_for_tree(&self, plan: &Plan) -> bool {
+        self.has_room(plan, plan.free_blocks() + self.empty_tree, self.tree)
     }
 
     /// Whether `free` blocks are enough for `used` more and the share that is to be free.
@@ -143,13 +153,33 @@ impl Fitting<'_> {
         high
     }
 
-    fn choose(&self) -> Result<Options> {
-        let mut high = self.tree.max(BLOCKS_WITH_JOURNAL) * 2;
-        while !self.is_enough(high) {
-            high = high.checked_mul(2).filter(|blocks| *blocks < 1 << 40).ok_or_else(|| {
-                MkfsError::option(format!("{} percent cannot be free", self.percent))
-            })?;
+    /// A number of blocks that is enough.
+    fn high(&self) -> Result<u64> {
+        // What is to grow ends below the size that it is to grow to.
+        let growth = self.options.resize.map(|size| size.blocks(self.block_size() as u32));
+        let most = growth.map_or(BLOCKS_MAX, |blocks| blocks.saturating_sub(1).min(BLOCKS_MAX));
+        let mut high = (self.tree.max(BLOCKS_WITH_JOURNAL) * 2).min(most);
+        let mut is_possible = false;
+        loop {
+            match self.plan(high * self.block_size(), None) {
+                Ok(plan) if self.has_room_for_tree(&plan) => return Ok(high),
+                Ok(_) => is_possible = true,
+                // A contradiction, which every size has, is told as what it is.
+                Err(error) if high == most && !is_possible => return Err(error),
+                Err(_) => {}
+            }
+            if high == most {
+                return Err(MkfsError::option(match growth {
+                    Some(_) => "resize: want more blocks than are needed now".to_owned(),
+                    None => format!("{} percent cannot be free", self.percent),
+                }));
+            }
+            high = (high * 2).min(most);
         }
+    }
+
+    fn choose(&self) -> Result<Options> {
+        let high = self.high()?;
         let features = self.plan(high * self.block_size(), None)?.options.feature_set()?;
         let has_journal = features.compat.contains(Compat::HAS_JOURNAL) && self.external.is_none();
         let first = if has_journal { BLOCKS_WITH_JOURNAL } else { 1 };
@@ -157,6 +187,7 @@ impl Fitting<'_> {
         let step = JOURNAL_STEPS.iter().find(|step| **step > first && self.is_enough(**step - 1));
         let high = step.map_or(high, |step| high.min(*step - 1));
         let mut blocks = self.least(first, high);
+        let mut last = MkfsError::option("found no size that is enough: give one");
         for _ in 0..ATTEMPTS_MAX {
             let bytes = blocks * self.block_size();
             match self.plan(bytes, Some(self.fill)) {
@@ -168,10 +199,13 @@ impl Fitting<'_> {
                     }
                     return Ok(options);
                 }
-                Ok(_) | Err(MkfsError::Option(_)) => blocks += (blocks / 4096).max(1),
+                Ok(_) => {}
+                // Too small still, or what no size mends.
+                Err(error @ MkfsError::Option(_)) => last = error,
                 Err(error) => return Err(error),
             }
+            blocks += (blocks / 4096).max(1);
         }
-        Err(MkfsError::option("found no size that is enough: give one"))
+        Err(last)
     }
 }

@@ -67,6 +67,27 @@ fn the_kernel_reads_what_was_there() {
     }
 }
 
+/// Fault model: a cluster of more blocks than an extent has room for is taken twice, or its second
+/// half is mapped to the start of another one.
+#[test]
+fn clusters_may_be_larger_than_extents() {
+    let scratch = Scratch::new();
+    let source = scratch.path("source");
+    fs::create_dir(&source).unwrap();
+    let content: Vec<u8> = (0..100_u32 << 20).step_by(4).flat_map(u32::to_le_bytes).collect();
+    fs::write(source.join("file"), &content[..40 << 20]).unwrap();
+    fs::write(source.join("longer"), &content).unwrap();
+    let image = scratch.path("image");
+    let words = ["-O", "bigalloc,^has_journal", "-b", "1024", "-C", "67108864"];
+    run_ok(mkfs(&words, &source, &image, "8G"));
+    assert_clean(&image);
+    for (name, len) in [("file", 40 << 20), ("longer", content.len())] {
+        let mut place = image.clone().into_os_string();
+        place.push(format!(":/{name}"));
+        assert!(run_ok(["cat".into(), place]) == content[..len], "{name}");
+    }
+}
+
 #[test]
 fn inodes_are_as_many_as_the_tree_needs() {
     let scratch = Scratch::new();
@@ -118,14 +139,21 @@ fn reproducible(source: &Path, image: &Path, epoch: &str, processors: &str) -> V
     bytes
 }
 
-/// Fault model: a clock, a random number, a number or an order of the host's, or the order in which
-/// threads finish gets into the image.
+/// Fault model: a clock, a random number, a number, a hole or an order of the host's, or the order
+/// in which threads finish gets into the image.
 #[test]
 fn two_builds_are_the_same_to_the_byte() {
     let scratch = Scratch::new();
     let source = make_source(&scratch);
+    // Zeros that the host stores, and those it does not: a copy turns one into the other.
+    let mut mixed = vec![0; 600 << 10];
+    mixed[200 << 10..(200 << 10) + 5000].fill(1);
+    mixed[599 << 10] = 1;
+    fs::write(source.join("zeros"), &mixed).unwrap();
+    fs::write(source.join("small zeros"), &mixed[180 << 10..220 << 10]).unwrap();
     let copy = scratch.path("a folder elsewhere");
-    let copied = common::system("cp").arg("-a").arg(&source).arg(&copy).status().unwrap();
+    let mut cp = common::system("cp");
+    let copied = cp.args(["-a", "--sparse=always"]).arg(&source).arg(&copy).status().unwrap();
     assert!(copied.success());
     // What is copied is listed otherwise, and has other inode numbers; what is read, another atime.
     fs::read(copy.join("big")).unwrap();
@@ -168,8 +196,32 @@ fn sizes_follow_the_content() {
     assert!(least < usual && usual < half);
     let (other, _) = size(&["--shrink", "-b", "1024", "-t", "ext3"]);
     assert!(other < usual);
+    // It can grow, but from a size that the first plan does not have.
+    let (growing, _) = size(&["--shrink", "-E", "resize=400M"]);
+    assert!(least <= growing && growing < usual);
     let image = scratch.path("image");
     fs::write(&image, "there").unwrap();
     let words = ["mkfs", "--shrink", "-d"].map(OsString::from);
     run_fails(words.into_iter().chain([source.into(), image.into()]), "is there");
+}
+
+/// Fault model: a build environment has no /proc, by which attributes are read elsewhere.
+#[test]
+fn a_directory_is_read_without_proc() {
+    let scratch = Scratch::new();
+    let source = make_source(&scratch);
+    let image = scratch.path("image");
+    let one = reproducible(&source, &image, "1700000000", "0");
+    let mut unshare = common::system("unshare");
+    let script = "mount -t tmpfs none /proc && exec \"$@\"";
+    unshare.args(["-m", "sh", "-c", script, "sh", env!("CARGO_BIN_EXE_uext4")]);
+    unshare.args(["mkfs", "-L", "root", "-d"]).arg(&source).arg(&image);
+    let output = unshare.env("SOURCE_DATE_EPOCH", "1700000000").output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    if told.contains("unshare") || told.contains("mount") {
+        println!("skipped: {told}");
+        return;
+    }
+    assert!(output.status.success() && told.contains("there is no /proc"), "{told}");
+    assert!(one == fs::read(&image).unwrap(), "the images differ");
 }

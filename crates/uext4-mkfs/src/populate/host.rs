@@ -4,15 +4,15 @@
 //! together in the order of the names at the end. Paths are opened below the top directory without
 //! following any link on the way, so that a tree that changes meanwhile leads nowhere else.
 
+use super::holes::{WHOLE_MAX, data_ranges};
 use super::tree::{
     Attributes, Body, ContentId, Contents, FileBody, Node, NodeId, Piece, Tree, Xattr, source,
 };
 use crate::error::{MkfsError, Result};
-use rustix::fs::{AtFlags, Dir, Mode, OFlags, ResolveFlags, SeekFrom, Stat};
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::ffi::{CStr, OsStr};
-use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -21,12 +21,17 @@ use uext4_ondisk::{FileKind, Timestamp};
 
 /// Most that the kernel lets the names of a file's attributes take, in bytes; the same for values.
 const XATTR_BYTES_MAX: usize = 64 << 10;
+/// Descriptors as files.
+const PROC_FD: &str = "/proc/self/fd";
 
 /// A directory that was read, with its tree.
 #[derive(Debug)]
 pub struct HostTree {
     /// What was found.
     pub tree: Tree,
+    /// Whether extended attributes of symbolic links and special files could be asked for, which
+    /// needs /proc.
+    pub has_all_attributes: bool,
     top: Top,
     /// The regular files, as they were.
     files: Vec<Known>,
@@ -100,10 +105,15 @@ impl HostTree {
         let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| source(name, e))?;
         let stat = rustix::fs::fstat(&fd).map_err(|e| source(name, e))?;
         let mut attributes = attributes(&stat);
-        attributes.xattrs = xattrs(&proc_path(&fd, c"."), true).map_err(|e| source(name, e))?;
+        attributes.xattrs = match xattrs(Place::Descriptor(&fd)) {
+            Err(Errno::NOTSUP) => Vec::new(),
+            other => other.map_err(|e| source(name, e))?,
+        };
         let top = Top { fd, path: name.to_vec() };
+        let has_proc = rustix::fs::stat(PROC_FD).is_ok();
         let scan = Scan {
             top: &top,
+            has_proc,
             work: Mutex::new(Work {
                 waiting: vec![(Box::default(), 0)],
                 found: vec![Vec::new()],
@@ -127,13 +137,15 @@ impl HostTree {
         let mut assembly =
             Assembly { tree, found: work.found, files: Vec::new(), links: HashMap::new() };
         assembly.run()?;
-        Ok(Self { tree: assembly.tree, top, files: assembly.files })
+        let has_all_attributes = has_proc;
+        Ok(Self { tree: assembly.tree, has_all_attributes, top, files: assembly.files })
     }
 }
 
 /// Reading directories.
 struct Scan<'a> {
     top: &'a Top,
+    has_proc: bool,
     work: Mutex<Work>,
     changed: Condvar,
 }
@@ -193,12 +205,12 @@ impl Scan<'_> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let dir = self.top.open(path, flags).map_err(bad)?;
         let mut found = Vec::new();
-        let mut has_xattrs = true;
+        let (mut has_xattrs, mut buffer) = (true, Vec::new());
         for entry in Dir::read_from(&dir).map_err(bad)? {
             let entry = entry.map_err(bad)?;
             let name = entry.file_name();
             if !matches!(name.to_bytes(), b"." | b"..") {
-                let one = Self::entry(&dir, name, &mut has_xattrs);
+                let one = self.entry(&dir, name, &mut has_xattrs, &mut buffer);
                 found.push(one.map_err(|why| self.top.error(&join(path, name.to_bytes()), why))?);
             }
         }
@@ -207,14 +219,16 @@ impl Scan<'_> {
     }
 
     fn entry(
+        &self,
         dir: &OwnedFd,
         name: &CStr,
         has_xattrs: &mut bool,
+        buffer: &mut Vec<u8>,
     ) -> std::result::Result<Found, Errno> {
         let stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
         let mut attributes = attributes(&stat);
         if *has_xattrs {
-            match xattrs(&proc_path(dir, name), false) {
+            match self.xattrs(dir, name, &stat) {
                 // Of one directory all is on one file system, but for the tops of others.
                 Err(Errno::NOTSUP) => *has_xattrs = stat.st_mode & libc_mode() == DIRECTORY_MODE,
                 other => attributes.xattrs = other?,
@@ -226,7 +240,10 @@ impl Scan<'_> {
             FileKind::Directory => FoundBody::Directory(0),
             FileKind::Regular => {
                 let size = u64::try_from(stat.st_size).unwrap_or(0);
-                let data = data_ranges(dir, name, &stat)?;
+                let data = match size > WHOLE_MAX {
+                    true => data_ranges(&open(dir, name)?, &stat, buffer)?,
+                    false => None,
+                };
                 FoundBody::File(FileBody { size, data, content: ContentId(0) }, Version::of(&stat))
             }
             FileKind::Symlink => {
@@ -241,6 +258,23 @@ impl Scan<'_> {
         let has_names = stat.st_nlink > 1 && !matches!(body, FoundBody::Directory(_));
         let id = has_names.then_some((stat.st_dev, stat.st_ino));
         Ok(Found { name: name.to_bytes().into(), attributes, body, id })
+    }
+
+    /// The extended attributes of a file. Without /proc there are none of what cannot be opened.
+    fn xattrs(
+        &self,
+        dir: &OwnedFd,
+        name: &CStr,
+        stat: &Stat,
+    ) -> std::result::Result<Vec<Xattr>, Errno> {
+        let bits = u16::try_from(stat.st_mode & libc_mode()).unwrap_or(0);
+        match FileKind::from_mode(bits) {
+            _ if self.has_proc => xattrs(Place::Path(&proc_path(dir, name))),
+            Some(FileKind::Regular | FileKind::Directory) => {
+                xattrs(Place::Descriptor(&open(dir, name)?))
+            }
+            _ => Ok(Vec::new()),
+        }
     }
 }
 
@@ -276,17 +310,35 @@ fn attributes(stat: &Stat) -> Attributes {
 
 /// A path for the calls that take no descriptor of a symbolic link or special file.
 fn proc_path(dir: &OwnedFd, name: &CStr) -> PathBuf {
-    let mut path = format!("/proc/self/fd/{}/", dir.as_raw_fd()).into_bytes();
+    let mut path = format!("{PROC_FD}/{}/", dir.as_raw_fd()).into_bytes();
     path.extend_from_slice(name.to_bytes());
     PathBuf::from(OsStr::from_bytes(&path))
 }
 
+/// Opens a regular file or directory, and leaves the time of its access alone if it can.
+fn open(dir: &OwnedFd, name: &CStr) -> std::result::Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    match rustix::fs::openat(dir, name, flags | OFlags::NOATIME, Mode::empty()) {
+        // Only its owner may.
+        Err(Errno::PERM) => rustix::fs::openat(dir, name, flags, Mode::empty()),
+        other => other,
+    }
+}
+
+/// What the attributes of a file are asked of.
+#[derive(Clone, Copy)]
+enum Place<'a> {
+    /// The file itself, also if it is a symbolic link.
+    Path(&'a Path),
+    Descriptor(&'a OwnedFd),
+}
+
 /// The extended attributes of a file, by name. Without those the caller may not read.
-fn xattrs(path: &Path, follow: bool) -> std::result::Result<Vec<Xattr>, Errno> {
+fn xattrs(place: Place<'_>) -> std::result::Result<Vec<Xattr>, Errno> {
     let mut names = vec![0; 1024];
-    let list = |names: &mut Vec<u8>| match follow {
-        true => rustix::fs::listxattr(path, &mut names[..]),
-        false => rustix::fs::llistxattr(path, &mut names[..]),
+    let list = |names: &mut Vec<u8>| match place {
+        Place::Path(path) => rustix::fs::llistxattr(path, &mut names[..]),
+        Place::Descriptor(file) => rustix::fs::flistxattr(file, &mut names[..]),
     };
     let len = match list(&mut names) {
         Err(Errno::RANGE) => {
@@ -300,9 +352,9 @@ fn xattrs(path: &Path, follow: bool) -> std::result::Result<Vec<Xattr>, Errno> {
     for name in names[..len].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
         value.resize(XATTR_BYTES_MAX, 0);
         let os_name = OsStr::from_bytes(name);
-        let got = match follow {
-            true => rustix::fs::getxattr(path, os_name, &mut value[..]),
-            false => rustix::fs::lgetxattr(path, os_name, &mut value[..]),
+        let got = match place {
+            Place::Path(path) => rustix::fs::lgetxattr(path, os_name, &mut value[..]),
+            Place::Descriptor(file) => rustix::fs::fgetxattr(file, os_name, &mut value[..]),
         };
         match got {
             Ok(len) => xattrs.push(Xattr { name: name.to_vec(), value: value[..len].to_vec() }),
@@ -312,36 +364,6 @@ fn xattrs(path: &Path, follow: bool) -> std::result::Result<Vec<Xattr>, Errno> {
     }
     xattrs.sort();
     Ok(xattrs)
-}
-
-/// Where a file has data, if it takes less room than its size.
-fn data_ranges(
-    dir: &OwnedFd,
-    name: &CStr,
-    stat: &Stat,
-) -> std::result::Result<Option<Vec<Range<u64>>>, Errno> {
-    let size = u64::try_from(stat.st_size).unwrap_or(0);
-    if u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512) >= size {
-        return Ok(None);
-    }
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(dir, name, flags, Mode::empty())?;
-    let (mut ranges, mut at) = (Vec::new(), 0);
-    while at < size {
-        let start = match rustix::fs::seek(&file, SeekFrom::Data(at)) {
-            Ok(start) => start,
-            Err(Errno::NXIO) => break,
-            // A file system that does not know its holes.
-            Err(Errno::INVAL | Errno::NOTSUP | Errno::NOSYS) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let end = rustix::fs::seek(&file, SeekFrom::Hole(start))?.min(size);
-        if start < end {
-            ranges.push(start..end);
-        }
-        at = end.max(at + 1);
-    }
-    Ok(Some(ranges))
 }
 
 impl Top {
@@ -383,10 +405,23 @@ fn below(dir: &OwnedFd, path: &[u8], flags: OFlags) -> std::result::Result<Owned
     let path = if path.is_empty() { b"." } else { path };
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
     match rustix::fs::openat2(dir, path, flags, Mode::empty(), resolve) {
-        // A kernel of before 5.6.
-        Err(Errno::NOSYS) => rustix::fs::openat(dir, path, flags, Mode::empty()),
+        // A kernel of before 5.6, or a filter of system calls that does not know this one.
+        Err(Errno::NOSYS | Errno::PERM) => part_by_part(dir, path, flags),
         other => other,
     }
+}
+
+/// Opens what is below a directory without following a link on the way.
+fn part_by_part(dir: &OwnedFd, path: &[u8], flags: OFlags) -> std::result::Result<OwnedFd, Errno> {
+    let way = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut held: Option<OwnedFd> = None;
+    let mut rest = path;
+    while let Some(slash) = rest.iter().position(|byte| *byte == b'/') {
+        let here = held.as_ref().unwrap_or(dir);
+        held = Some(rustix::fs::openat(here, &rest[..slash], way, Mode::empty())?);
+        rest = &rest[slash + 1..];
+    }
+    rustix::fs::openat(held.as_ref().unwrap_or(dir), rest, flags | OFlags::NOFOLLOW, Mode::empty())
 }
 
 /// Putting the tree together, in the order of the names.
@@ -474,5 +509,28 @@ impl Contents for HostTree {
             }
         }
         check(&file)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fault model: without openat2(2) a link on the way leads elsewhere.
+    #[test]
+    fn no_link_is_followed_on_the_way() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("a/b")).unwrap();
+        std::fs::write(dir.path().join("a/b/file"), "").unwrap();
+        std::os::unix::fs::symlink("b", dir.path().join("a/link")).unwrap();
+        let top = rustix::fs::open(dir.path(), OFlags::RDONLY, Mode::empty()).unwrap();
+        for open in [below, part_by_part] {
+            open(&top, b"a/b/file", OFlags::RDONLY).unwrap();
+            open(&top, b".", OFlags::RDONLY).unwrap();
+            for path in [&b"a/link"[..], b"a/link/file"] {
+                let outcome = open(&top, path, OFlags::RDONLY);
+                assert!(matches!(outcome, Err(Errno::LOOP | Errno::NOTDIR)), "{outcome:?}");
+            }
+        }
     }
 }

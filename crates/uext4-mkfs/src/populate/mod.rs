@@ -14,6 +14,7 @@ mod data;
 mod digest;
 mod directory;
 mod fit;
+mod holes;
 mod host;
 mod number;
 mod place;

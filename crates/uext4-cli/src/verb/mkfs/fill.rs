@@ -8,6 +8,7 @@ use uext4_mkfs::{JournalDevice, MkfsError, Options};
 use super::Args;
 use crate::failure::{Failure, Result, Why};
 use crate::spec::Image;
+use crate::verbosity::remark;
 
 /// Percent of a file system that are free, if it has neither a size nor a share.
 const FREE_PERCENT: f64 = 10.0;
@@ -24,7 +25,7 @@ impl Source {
     /// Reads the tree.
     pub(super) fn read(path: &Path, epoch: Option<u32>) -> Result<Self> {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        let host = HostTree::read(path, threads).map_err(failure)?;
+        let host = directory(path, threads)?;
         Ok(Self { host, epoch, threads })
     }
 
@@ -37,6 +38,16 @@ impl Source {
             progress: &|_| {},
         }
     }
+}
+
+fn directory(path: &Path, threads: usize) -> Result<HostTree> {
+    let host = HostTree::read(path, threads).map_err(failure)?;
+    if !host.has_all_attributes {
+        remark(
+            "mkfs: there is no /proc: attributes of symbolic links and special files are left out",
+        );
+    }
+    Ok(host)
 }
 
 fn failure(error: MkfsError) -> Failure {

@@ -93,6 +93,12 @@ fn what_cannot_grow_is_refused_and_stays_as_it_is() {
     if !has("debugfs") {
         skip!("debugfs, which marks errors, is not installed");
     }
+    // Its bitmap does not agree with its descriptor.
+    shell("cp image other; debugfs -w -R 'setb 40900' other", &dir_of(&scratch));
+    let other = scratch.path("other");
+    let before = fs::read(&other).unwrap();
+    run_fails(["resize", other.to_str().unwrap(), "80M"], "needs a check (corrupt: group");
+    assert!(fs::read(&other).unwrap() == before, "a refusal changed the image");
     shell("debugfs -w -R 'ssv state 3' image", &dir_of(&scratch));
     run_fails(["resize", image.to_str().unwrap(), "80M"], "has errors: repair it first (e2fsck");
     assert_eq!(fs::metadata(&image).unwrap().len(), 40 * MIB);

@@ -1,12 +1,12 @@
 //! Grows ext4 file systems that are not in use, without moving anything.
 //!
-//! What: [`plan`](plan()) says what a file system becomes at a size, in steps; [`resize`] makes it
-//! so. A step writes the new groups behind the end of the file system and then makes them part of
-//! it by one transaction of the engine. docs/resize.md has the order of writes, and what a crash
+//! What: [`examine`] says what a file system becomes at a size, in steps; [`resize`] makes it so.
+//! A step writes the new groups behind the end of the file system and then makes them part of it
+//! by one transaction of the engine. docs/resize.md has the order of writes, and what a crash
 //! leaves.
 //!
 //! Invariants: each step leaves a whole file system. What cannot be grown is refused by name before
-//! anything is written. [`plan`](plan()) is a pure function.
+//! anything is written: [`examine`] looks at all that any step depends on.
 //!
 //! Kernel counterpart: `fs/ext4/resize.c`; e2fsprogs `resize/`.
 
@@ -71,16 +71,19 @@ impl Report {
     }
 }
 
-/// What `blocks` blocks make of a file system. With no more blocks than it has there is no step.
+/// What `blocks` blocks make of a file system, which may be open to read. With no more blocks than
+/// it has there is no step. Changes nothing.
 ///
 /// # Errors
-/// The file system cannot be grown to that size: why, and what helps.
-pub fn plan(sb: &RawSuperblock, blocks: u64) -> Result<Report> {
-    check(sb)?;
-    let mut report = Report { old: Shape::of(sb)?, steps: Vec::new() };
-    let mut sb = *sb;
+/// The file system cannot be grown to that size: why, and what helps. A device failure.
+pub fn examine(volume: &Volume, blocks: u64) -> Result<Report> {
+    let mut sb = volume.superblock();
+    check(&sb)?;
+    refuse_damage(volume, &sb)?;
+    let mut report = Report { old: Shape::of(&sb)?, steps: Vec::new() };
     while sb.blocks_count() < blocks {
-        sb = next(&sb, blocks, u32::MAX)?;
+        sb = next(&sb, blocks, volume.growth_blocks_max())?;
+        volume.check_growth(&sb).map_err(needs_check)?;
         report.steps.push(Shape::of(&sb)?);
     }
     Ok(report)
@@ -90,8 +93,8 @@ pub fn plan(sb: &RawSuperblock, blocks: u64) -> Result<Report> {
 /// each step, and a step closes it.
 ///
 /// # Errors
-/// Those of [`plan`](plan()), before anything is written; those of `open`; a device failure. The
-/// steps that were made stay.
+/// Those of [`examine`], before anything is written; those of `open`; a device failure. The steps
+/// that were made stay.
 pub fn resize<E: From<ResizeError>>(
     blocks: u64,
     open: &mut dyn FnMut() -> std::result::Result<Volume, E>,
@@ -103,9 +106,8 @@ pub fn resize<E: From<ResizeError>>(
         let report = match &mut report {
             Some(report) => report,
             none => {
-                plan(&sb, blocks)?;
-                refuse_damage(&volume)?;
-                none.insert(Report { old: Shape::of(&sb)?, steps: Vec::new() })
+                let planned = examine(&volume, blocks)?;
+                none.insert(Report { old: planned.old, steps: Vec::new() })
             }
         };
         if sb.blocks_count() >= blocks {
@@ -145,13 +147,9 @@ fn check(sb: &RawSuperblock) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a file system that only e2fsck can make whole; [`resize`] does so as well.
-///
-/// # Errors
-/// What is wrong, and what helps.
-pub fn refuse_damage(volume: &Volume) -> Result<()> {
-    let sb = volume.superblock();
-    let has_journal = Features::of(&sb).compat.contains(Compat::HAS_JOURNAL);
+/// Refuses a file system that only e2fsck can make whole.
+fn refuse_damage(volume: &Volume, sb: &RawSuperblock) -> Result<()> {
+    let has_journal = Features::of(sb).compat.contains(Compat::HAS_JOURNAL);
     // A volume without a journal is not marked as clean while it is open.
     let was_unclean = volume.recovery().is_unchecked;
     if was_unclean || (has_journal && sb.s_state.get() & STATE_VALID == 0) {
@@ -161,9 +159,18 @@ pub fn refuse_damage(volume: &Volume) -> Result<()> {
     }
     match volume.orphan_problems().first() {
         None => Ok(()),
-        Some(problem) => {
-            let why = format!("needs a check ({problem}): repair it first (e2fsck -f)");
-            Err(ResizeError::Refused(why))
-        }
+        Some(problem) => Err(needs_repair(problem)),
     }
+}
+
+/// The error with the word that helps, if a check does.
+fn needs_check(error: uext4::Error) -> ResizeError {
+    match error.kind() {
+        uext4::ErrorKind::Corrupt(_) => needs_repair(&error),
+        _ => error.into(),
+    }
+}
+
+fn needs_repair(problem: &dyn std::fmt::Display) -> ResizeError {
+    ResizeError::Refused(format!("needs a check ({problem}): repair it first (e2fsck -f)"))
 }

@@ -9,7 +9,7 @@ use std::os::unix::fs::FileTypeExt;
 
 use serde::Serialize;
 use uext4_ondisk::RawSuperblock;
-use uext4_resize::{Report, ResizeError, Shape, fitting_blocks, plan, refuse_damage, resize};
+use uext4_resize::{Report, ResizeError, Shape, fitting_blocks, resize};
 
 use crate::examples::{self, Examples};
 use crate::failure::{At, Failure, Result, Why};
@@ -127,11 +127,8 @@ impl From<ResizeError> for Why {
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let image = Image::parse(&args.image);
-    let sb = examine(&image)?;
     let room = Room::of(&image)?;
-    let bytes = wanted(args, &sb, &room).at("resize", &image)?;
-    let blocks = blocks(args, &sb, bytes).at("resize", &image)?;
-    let planned = plan(&sb, blocks).at("resize", &image)?;
+    let (bytes, blocks, planned) = examine(args, &image, &room)?;
     if args.dry_run || planned.steps.is_empty() {
         return tell(args, &image, &planned);
     }
@@ -144,15 +141,18 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// The superblock, once the journal is replayed, of a file system that can be changed.
-fn examine(image: &Image) -> Result<RawSuperblock> {
+/// Bytes and blocks that the image is to have, and what that makes of it. The journal is replayed
+/// in memory only.
+fn examine(args: &Args, image: &Image, room: &Room) -> Result<(u64, u64, Report)> {
     let volume = image::volume("resize", image, Access::Read)?;
     if let Some(reason) = volume.read_only_reason() {
         return Err(Why::new(format!("can only be read: {reason}")).at("resize", image));
     }
     let sb = volume.superblock();
-    refuse_damage(&volume).at("resize", image)?;
-    Ok(sb)
+    let bytes = wanted(args, &sb, room).at("resize", image)?;
+    let blocks = blocks(args, &sb, bytes).at("resize", image)?;
+    let planned = uext4_resize::examine(&volume, blocks).at("resize", image)?;
+    Ok((bytes, blocks, planned))
 }
 
 /// Where an image can grow.

@@ -26,7 +26,7 @@ use uext4_ondisk::journal::superblock::RawJournalSuperblock;
 
 /// Size of a log for which transactions would be as large: 128 MiB, as mke2fs makes for most
 /// devices. The memory of the volume bounds them further.
-const AS_LARGE_AS_LOG: u32 = 32 << 10;
+pub(super) const AS_LARGE_AS_LOG: u32 = 32 << 10;
 
 impl Journal {
     /// The journal of a file system without a log. The device has not changed; [`Journal::begin`]

@@ -11,6 +11,7 @@ use super::batching::CommitBatching;
 use super::data::LoggedData;
 use super::durable::SyncWaiters;
 use super::fast_commit::LeftFastCommits;
+use super::in_place::AS_LARGE_AS_LOG;
 use super::join::JoinQueue;
 use super::locate::LogLocation;
 use super::log::{LogMap, LogRing};
@@ -206,6 +207,11 @@ impl Drop for AbortOnPanic<'_> {
 }
 
 impl Recovered {
+    /// Blocks of the ring.
+    fn log_blocks(&self) -> u32 {
+        self.superblock.s_maxlen.get().saturating_sub(self.superblock.s_first.get())
+    }
+
     /// The journal with a new log that has not begun. The device has not changed;
     /// [`Journal::begin`] must follow.
     ///
@@ -253,16 +259,18 @@ fn set_features(superblock: &mut RawJournalSuperblock, layout: &Layout, async_co
 }
 
 impl Journal {
-    /// A journal for a read-only volume, which starts no handle.
+    /// A journal for a read-only volume, which starts no handle. Its credits are those that it
+    /// would have with the log, if there is one.
     #[must_use]
-    pub fn read_only(cache: &Arc<Cache>) -> Arc<Self> {
+    pub fn read_only(cache: &Arc<Cache>, log: Option<&Recovered>, images_max: usize) -> Arc<Self> {
         let block_size = cache.block_size();
         let nowhere = LogLocation::default();
-        let map = LogMap::new(cache.device(), block_size, nowhere, 0, LOG_BLOCKS_MIN);
+        let blocks = log.map_or(AS_LARGE_AS_LOG, Recovered::log_blocks);
+        let map = LogMap::new(cache.device(), block_size, nowhere, 0, blocks);
         let superblock = RawJournalSuperblock::zeroed();
         let format = RecordFormat::new(superblock.format(), 0);
         let config = MountOptions::default();
-        let journal = Self::assemble(cache, config, 0, map, format, superblock, Tid(1));
+        let journal = Self::assemble(cache, config, images_max, map, format, superblock, Tid(1));
         journal.aborted.store(true, Ordering::SeqCst);
         journal.state.lock().abort_cause = Some(Error::new(ErrorKind::ReadOnly, String::new()));
         journal

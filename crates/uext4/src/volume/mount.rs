@@ -421,12 +421,12 @@ fn prepare_journal(
     options: &MountOptions,
     read_only: bool,
 ) -> Result<Arc<Journal>> {
-    if read_only {
-        return Ok(Journal::read_only(cache));
-    }
     let metadata_blocks =
         options.cache_bytes / METADATA_SHARE / u64::from(cache.layout().block_size);
     let images_max = usize::try_from(metadata_blocks / 2).unwrap_or(usize::MAX);
+    if read_only {
+        return Ok(Journal::read_only(cache, recovered.as_ref(), images_max));
+    }
     match recovered {
         Some(recovered) => recovered.prepare(cache, options, images_max),
         None => Journal::without_log(cache, options, images_max),

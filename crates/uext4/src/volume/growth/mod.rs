@@ -76,7 +76,24 @@ impl Volume {
         Err(Error::new(ErrorKind::InvalidArgument, "the offset is inside the file system"))
     }
 
-    /// Most blocks that [`Volume::grow`] can change of the old file system in one step.
+    /// Whether the file system can become what `superblock` says, in one step or more, as far as
+    /// that depends on what it holds: the bitmap of its last group and the resize inode. Changes
+    /// nothing, also works on a volume that is open to read, and has no consequences of `errors=`.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a geometry that the resize inode cannot have; `Corrupt`; a device
+    /// failure.
+    pub fn check_growth(&self, superblock: &RawSuperblock) -> Result<()> {
+        let context = &self.inner.vfs.files.context;
+        context.space.pin_last_group()?;
+        if !context.space.layout().features.compat.contains(Compat::RESIZE_INODE) {
+            return Ok(());
+        }
+        ResizeInode::check(context, &Layout::new(superblock, None)?)
+    }
+
+    /// Most blocks that [`Volume::grow`] can change of the old file system in one step. A volume
+    /// that is open to read tells what it would be if it were open to write.
     #[must_use]
     pub fn growth_blocks_max(&self) -> u32 {
         self.space().journal().credits_max()

@@ -4,13 +4,15 @@
 //! Each of these is an indirect block, which names its counterparts in the groups with backups, in
 //! the order of the groups.
 //! Invariants: what it says is compared with the geometry before anything changes, so that a
-//! damaged one is refused.
+//! damaged one is refused. What changes with it is held in memory from then on, so that a change
+//! reads nothing.
 
-use crate::cache::BlockKind;
+use crate::cache::{BlockKind, Buffer};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::FileContext;
 use crate::inode::{put_slot, table_block_of};
 use crate::journal::Handle;
+use std::sync::Arc;
 use uext4_ondisk::block_map::{SLOTS, direct, entry, set_entry};
 use uext4_ondisk::inode::verify_inode;
 use uext4_ondisk::{BlockNo, Compat, CorruptKind, GroupNo, Ino, Layout, Place, RawInode, RoCompat};
@@ -24,6 +26,18 @@ pub(super) struct ResizeInode {
     blocks: Vec<(BlockNo, Vec<u8>)>,
     /// Its double indirect block, if it does not need that any more.
     freed: Option<BlockNo>,
+    _pins: Vec<Arc<Buffer>>,
+}
+
+/// The inode as it is on the device, and as the geometry wants it.
+struct Found {
+    raw: RawInode,
+    /// Its double indirect block, and what that holds.
+    top: BlockNo,
+    map: Vec<u8>,
+    /// What changes with it: its block of the inode table, and the bitmap that says that the double
+    /// indirect block is in use.
+    pins: Vec<Arc<Buffer>>,
 }
 
 fn damaged(why: &'static str) -> Error {
@@ -31,17 +45,20 @@ fn damaged(why: &'static str) -> Error {
 }
 
 impl ResizeInode {
+    /// Whether the inode can become what it is in a geometry that is reached in one step or more.
+    /// Changes nothing.
+    pub(super) fn check(context: &FileContext, new: &Layout) -> Result<()> {
+        find(context)?;
+        if new.features.compat.contains(Compat::RESIZE_INODE) {
+            backup_offsets(new)?;
+        }
+        Ok(())
+    }
+
     /// Reads and checks the inode, and makes of it what it is in the new geometry.
     pub(super) fn plan(context: &FileContext, new: &Layout) -> Result<Self> {
         let old = context.space.layout();
-        let mut raw = read(context)?;
-        let top = direct(&raw.i_block, DOUBLE_INDIRECT);
-        let is_alone =
-            (0..SLOTS).all(|n| n == DOUBLE_INDIRECT || direct(&raw.i_block, n).get() == 0);
-        if !is_alone || context.space.check_run(top, 1).is_err() {
-            return Err(damaged("it is not mapped by double indirect blocks alone"));
-        }
-        let reserved = read_reserved(context, top)?;
+        let Found { mut raw, top, map: reserved, pins } = find(context)?;
         if !new.features.compat.contains(Compat::RESIZE_INODE) {
             if old.reserved_gdt_blocks != 0 {
                 let why = "reserved descriptor blocks are left";
@@ -49,7 +66,7 @@ impl ResizeInode {
             }
             raw.i_block = [0; 60];
             set_blocks(&mut raw, new, 0);
-            return Ok(Self { raw, blocks: Vec::new(), freed: Some(top) });
+            return Ok(Self { raw, blocks: Vec::new(), freed: Some(top), _pins: pins });
         }
         let mut blocks = Vec::new();
         let (offsets, had) = (backup_offsets(new)?, backup_offsets(old)?);
@@ -66,7 +83,7 @@ impl ResizeInode {
         }
         let copies = u64::from(new.reserved_gdt_blocks) * (1 + offsets.len() as u64);
         set_blocks(&mut raw, new, 1 + copies);
-        Ok(Self { raw, blocks, freed: None })
+        Ok(Self { raw, blocks, freed: None, _pins: pins })
     }
 
     /// Changes it.
@@ -86,10 +103,23 @@ impl ResizeInode {
     }
 }
 
-fn read(context: &FileContext) -> Result<RawInode> {
+/// Reads the inode and all to which it leads, and compares it with the geometry.
+fn find(context: &FileContext) -> Result<Found> {
+    let table = table_block_of(context.table.context(), Ino::RESIZE)?;
+    let raw = read(context, &table)?;
+    let top = direct(&raw.i_block, DOUBLE_INDIRECT);
+    let is_alone = (0..SLOTS).all(|n| n == DOUBLE_INDIRECT || direct(&raw.i_block, n).get() == 0);
+    if !is_alone || context.space.check_run(top, 1).is_err() {
+        return Err(damaged("it is not mapped by double indirect blocks alone"));
+    }
+    let mut pins = context.space.pin_run(top, 1)?;
+    pins.push(table);
+    Ok(Found { raw, top, map: read_reserved(context, top)?, pins })
+}
+
+fn read(context: &FileContext, table: &Buffer) -> Result<RawInode> {
     let layout = context.space.layout();
-    let buffer = table_block_of(context.table.context(), Ino::RESIZE)?;
-    let bytes = buffer.read();
+    let bytes = table.read();
     let size = layout.inode_size as usize;
     let at = (Ino::RESIZE.get() - 1) as usize % layout.inodes_per_block() as usize * size;
     let slot = bytes.get(at..at + size).ok_or_else(|| damaged("it is outside its table"))?;

@@ -3,7 +3,8 @@
 //! # What
 //! [`Device`] is the only way in which the engine, mkfs and the checker reach bytes. Kinds that
 //! hold bytes: [`FileDevice`] (image file or block device), [`MemoryDevice`], [`OverlayDevice`]
-//! (writes kept in memory above a device that is never touched). Wrappers: [`RecordingDevice`]
+//! (writes kept in memory above a device that is never touched), [`StoredOverlay`] (writes kept on
+//! another device). Wrappers: [`RecordingDevice`]
 //! (crash tests), [`FaultDevice`] (the Nth request fails), [`HookedDevice`] (slow and stuck
 //! devices), [`MeteredDevice`] (counters), [`AddressableDevice`] (any device as byte-addressable
 //! memory), [`PartDevice`] (a range of one).
@@ -75,6 +76,7 @@ mod ring_writer;
 mod rings;
 mod room;
 mod sleep;
+pub mod stored_overlay;
 mod sync_queue;
 #[allow(unsafe_code, reason = "the requests of a ring that never closes are never freed")]
 mod uring_queue;
@@ -110,3 +112,4 @@ pub use recording::{Cut, CutKind, Event, Recording, State, States};
 pub use recording_device::RecordingDevice;
 pub use room::{Room, RoomEvent, RoomReading};
 pub use sleep::{SleepHook, about_to_sleep, on_sleep};
+pub use stored_overlay::{OverlayError, StoredOverlay};

@@ -22,6 +22,8 @@ pub struct Format {
     pub inode_size: Option<u32>,
     /// Whether the journal is on a device of its own ([`crate::external`]).
     pub has_journal_device: bool,
+    /// Whether what is written goes to an overlay, whose store is what the power fails on.
+    pub has_overlay: bool,
 }
 
 /// What mkfs makes when nothing is asked of it.
@@ -31,6 +33,7 @@ pub static ORDINARY: Format = Format {
     cluster_size: None,
     inode_size: None,
     has_journal_device: false,
+    has_overlay: false,
 };
 
 /// All forms, in the order of the tables.
@@ -43,6 +46,7 @@ pub static FORMATS: &[&Format] = &[
         cluster_size: None,
         inode_size: None,
         has_journal_device: false,
+        has_overlay: false,
     },
     &Format {
         name: "meta_bg",
@@ -50,6 +54,7 @@ pub static FORMATS: &[&Format] = &[
         cluster_size: None,
         inode_size: None,
         has_journal_device: false,
+        has_overlay: false,
     },
     // Clusters of 16 blocks of 1 KiB, or of 4 blocks of 4 KiB.
     &Format {
@@ -58,6 +63,7 @@ pub static FORMATS: &[&Format] = &[
         cluster_size: Some(16384),
         inode_size: None,
         has_journal_device: false,
+        has_overlay: false,
     },
     &Format {
         name: "bigalloc-8k",
@@ -65,6 +71,7 @@ pub static FORMATS: &[&Format] = &[
         cluster_size: Some(8192),
         inode_size: None,
         has_journal_device: false,
+        has_overlay: false,
     },
     // What a mke2fs of the nineties made, but for the journal and inodes that have room for
     // nanoseconds, by which the model tells times apart.
@@ -75,6 +82,7 @@ pub static FORMATS: &[&Format] = &[
         cluster_size: None,
         inode_size: None,
         has_journal_device: false,
+        has_overlay: false,
     },
     &Format {
         name: "nojournal",
@@ -82,6 +90,7 @@ pub static FORMATS: &[&Format] = &[
         cluster_size: None,
         inode_size: None,
         has_journal_device: false,
+        has_overlay: false,
     },
     &Format {
         name: "quota",
@@ -89,6 +98,7 @@ pub static FORMATS: &[&Format] = &[
         cluster_size: None,
         inode_size: None,
         has_journal_device: false,
+        has_overlay: false,
     },
     // A journal on a device of its own, whose write cache is another.
     &Format {
@@ -97,6 +107,16 @@ pub static FORMATS: &[&Format] = &[
         cluster_size: None,
         inode_size: None,
         has_journal_device: true,
+        has_overlay: false,
+    },
+    // What is written goes to an overlay: the power fails on its store.
+    &Format {
+        name: "overlay",
+        features: "",
+        cluster_size: None,
+        inode_size: None,
+        has_journal_device: false,
+        has_overlay: true,
     },
     // The directories of the load have a policy.
     &Format {
@@ -105,6 +125,7 @@ pub static FORMATS: &[&Format] = &[
         cluster_size: None,
         inode_size: None,
         has_journal_device: false,
+        has_overlay: false,
     },
     // The directories of the load fold case.
     &Format {
@@ -113,6 +134,7 @@ pub static FORMATS: &[&Format] = &[
         cluster_size: None,
         inode_size: None,
         has_journal_device: false,
+        has_overlay: false,
     },
     // They do both, so that records have hashes.
     &Format {
@@ -121,6 +143,7 @@ pub static FORMATS: &[&Format] = &[
         cluster_size: None,
         inode_size: None,
         has_journal_device: false,
+        has_overlay: false,
     },
     &Format {
         name: "inline_data",
@@ -128,6 +151,7 @@ pub static FORMATS: &[&Format] = &[
         cluster_size: None,
         inode_size: Some(256),
         has_journal_device: false,
+        has_overlay: false,
     },
     // The attributes of the load have values of up to 64 KiB.
     &Format {
@@ -136,6 +160,7 @@ pub static FORMATS: &[&Format] = &[
         cluster_size: None,
         inode_size: None,
         has_journal_device: false,
+        has_overlay: false,
     },
     // Each of those values counts for the owners of the files that refer to it.
     &Format {
@@ -144,6 +169,7 @@ pub static FORMATS: &[&Format] = &[
         cluster_size: None,
         inode_size: None,
         has_journal_device: false,
+        has_overlay: false,
     },
     // Data of up to 896 bytes in an inode.
     &Format {
@@ -152,6 +178,7 @@ pub static FORMATS: &[&Format] = &[
         cluster_size: None,
         inode_size: Some(1024),
         has_journal_device: false,
+        has_overlay: false,
     },
 ];
 

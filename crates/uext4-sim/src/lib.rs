@@ -53,6 +53,7 @@ pub mod mount;
 pub mod namespace;
 pub mod operation;
 pub mod oracle;
+mod overlaid;
 pub mod programs;
 pub mod reference;
 pub mod run;

@@ -18,6 +18,7 @@ use crate::external;
 use crate::format::{Format, ORDINARY};
 use crate::model::History;
 use crate::oracle::JUNK;
+use crate::overlaid;
 use crate::volume_target;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -248,6 +249,35 @@ pub struct Run {
     pub recording: Recording,
     /// What the threads did.
     pub history: History,
+    /// With an overlay: its base. The recording is that of its store.
+    pub base: Option<Arc<MemoryDevice>>,
+}
+
+impl Run {
+    /// The image that a state of the medium shows.
+    ///
+    /// # Errors
+    /// An overlay that cannot be read.
+    pub fn shown(&self, medium: &MemoryDevice) -> Result<MemoryDevice, String> {
+        match &self.base {
+            None => Ok(medium.snapshot()),
+            Some(base) => overlaid::merged(medium, base),
+        }
+    }
+
+    /// The devices of a medium that is recorded.
+    ///
+    /// # Errors
+    /// An overlay that cannot be opened.
+    pub fn split_recorded(
+        &self,
+        recorder: &Arc<RecordingDevice>,
+    ) -> Result<(SharedDevice, Option<SharedDevice>), String> {
+        match &self.base {
+            None => Ok(external::split_recorded(recorder)),
+            Some(base) => Ok((overlaid::open(recorder.clone(), base)?, None)),
+        }
+    }
 }
 
 /// Runs a plan.
@@ -265,14 +295,23 @@ pub fn record(plan: &Plan, syncs: BrokenSyncs) -> Result<Run, String> {
     }
     volume.close().map_err(|error| format!("close after set-up: {error}"))?;
 
-    let recorder = Arc::new(RecordingDevice::over(memory.snapshot()));
+    let base = plan.shape.format.has_overlay.then(|| memory.clone());
+    let medium =
+        base.as_ref().map_or_else(|| Ok(memory.snapshot()), |base| overlaid::make(base))?;
+    let recorder = Arc::new(RecordingDevice::over(medium));
     load.mark_warm(&recorder);
     let (device, journal) = match syncs {
         BrokenSyncs::DroppedFlushes => {
             let dropper: SharedDevice = Arc::new(FlushDropper::new(recorder.clone()));
-            external::split(&dropper)
+            match &base {
+                Some(base) => (overlaid::open(dropper, base)?, None),
+                None => external::split(&dropper),
+            }
         }
-        _ => external::split_recorded(&recorder),
+        _ => match &base {
+            Some(base) => (overlaid::open(recorder.clone(), base)?, None),
+            None => external::split_recorded(&recorder),
+        },
     };
     let volume = open_parts((plan.addressed(device), journal), plan.options.clone())?;
     let around = Surroundings {
@@ -289,7 +328,7 @@ pub fn record(plan: &Plan, syncs: BrokenSyncs) -> Result<Run, String> {
     };
     done?;
     ended?;
-    Ok(Run { recording: recorder.recording(), history: load.history() })
+    Ok(Run { recording: recorder.recording(), history: load.history(), base })
 }
 
 fn open(device: SharedDevice, options: MountOptions) -> Result<Volume, String> {

@@ -144,7 +144,14 @@ impl<'a> RunJudge<'a> {
             return Ok(false);
         }
         let before = self.judged.faults.len();
-        let is_new = self.judge_image(&state.device, &marks, &state.name)?;
+        let image = match self.run.shown(&state.device) {
+            Ok(image) => image,
+            Err(error) => {
+                self.fault(&state.name, vec![error]);
+                return Ok(true);
+            }
+        };
+        let is_new = self.judge_image(&image, &marks, &state.name)?;
         if is_new {
             let number = self.samples.count.fetch_add(1, Ordering::Relaxed) + 1;
             let is_due = |every: usize| every > 0 && number.is_multiple_of(every);
@@ -155,13 +162,13 @@ impl<'a> RunJudge<'a> {
             let others = !self.run.history.rules.data_may_be_late;
             if others && is_due(self.samples.e2fsck) {
                 self.judged.e2fsck += 1;
-                let device = state.device.snapshot();
+                let device = image.snapshot();
                 let found = thorough::judge_image(device, &self.run.history, marks.clone())?;
                 self.fault(&state.name, found);
             }
-            if others && is_due(self.samples.kernel) && !kernel::lacks_key(&state.device) {
+            if others && is_due(self.samples.kernel) && !kernel::lacks_key(&image) {
                 self.judged.kernel += 1;
-                let found = kernel::judge(&state.device, &self.run.history, &marks)?;
+                let found = kernel::judge(&image, &self.run.history, &marks)?;
                 self.fault(&state.name, found);
             }
         }
@@ -225,7 +232,7 @@ impl<'a> RunJudge<'a> {
     ) -> Result<(), String> {
         const STATES_MAX: usize = 24;
         let recorder = Arc::new(RecordingDevice::over(state.device.snapshot()));
-        let parts = external::split_recorded(&recorder);
+        let parts = self.run.split_recorded(&recorder)?;
         if guarded(|| open(parts)?.close().map_err(|error| error.to_string())).is_err() {
             // Told of by the first recovery.
             return Ok(());
@@ -240,7 +247,10 @@ impl<'a> RunJudge<'a> {
                 if self.images.insert((inner.digest, marks.len())) {
                     self.judged.nested += 1;
                     let name = format!("{}; recovery {}", state.name, inner.name);
-                    if let Err(error) = self.judge_image(&inner.device, marks, &name) {
+                    let image = self.run.shown(&inner.device);
+                    if let Err(error) =
+                        image.and_then(|image| self.judge_image(&image, marks, &name))
+                    {
                         failed = Err(error);
                     }
                 }

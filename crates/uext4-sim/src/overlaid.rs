@@ -27,6 +27,11 @@ pub(crate) fn make(base: &MemoryDevice) -> Result<MemoryDevice, String> {
     Ok(store)
 }
 
+/// Where the image begins in the store.
+pub(crate) fn image_start(base: &MemoryDevice) -> u64 {
+    Layout::new(base.len()).map_or(0, |layout| layout.data_offset())
+}
+
 /// The overlay of a store.
 pub(crate) fn open(store: SharedDevice, base: &Arc<MemoryDevice>) -> Result<SharedDevice, String> {
     Ok(Arc::new(StoredOverlay::open(store, base.clone()).map_err(told)?))

@@ -265,6 +265,11 @@ impl Run {
         }
     }
 
+    /// Where the image begins in the medium.
+    pub(crate) fn image_start(&self) -> u64 {
+        self.base.as_ref().map_or(0, |base| overlaid::image_start(base))
+    }
+
     /// The devices of a medium that is recorded.
     ///
     /// # Errors

@@ -238,7 +238,7 @@ impl<'a> RunJudge<'a> {
             return Ok(());
         }
         let recording = recorder.recording();
-        let mut windows = Windows::new(&recording);
+        let mut windows = Windows::of_image_at(&recording, self.run.image_start());
         let mut left = STATES_MAX;
         let mut failed = Ok(());
         while let Some(window) = windows.advance() {

@@ -91,7 +91,7 @@ pub fn judge_run(
 ) -> Result<Judged, String> {
     let mut rng = StdRng::seed_from_u64(seed ^ 0x0ca5_cade);
     let mut judged = RunJudge::new(run, judge, effort.samples.clone());
-    let mut windows = Windows::new(&run.recording);
+    let mut windows = Windows::of_image_at(&run.recording, run.image_start());
     let mut failed = Ok(());
     while let Some(window) = windows.advance() {
         let close = (window.index as u64 + seed).is_multiple_of(effort.close_every.max(1) as u64);

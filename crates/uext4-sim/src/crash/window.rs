@@ -65,6 +65,8 @@ struct Piece<'a> {
 /// Walks the windows of a recording in order.
 pub(super) struct Windows<'a> {
     recording: &'a Recording,
+    /// Start of the image in the medium, whose first page is never torn.
+    image_start: u64,
     /// Returns of flushes, rising; the end of the log.
     ends: Vec<usize>,
     next: usize,
@@ -90,6 +92,11 @@ pub(super) struct Window {
 
 impl<'a> Windows<'a> {
     pub(super) fn new(recording: &'a Recording) -> Windows<'a> {
+        Windows::of_image_at(recording, 0)
+    }
+
+    /// The same of a medium in which the image begins at a byte.
+    pub(super) fn of_image_at(recording: &'a Recording, image_start: u64) -> Windows<'a> {
         let mut ends: Vec<usize> = recording
             .events()
             .iter()
@@ -105,6 +112,7 @@ impl<'a> Windows<'a> {
         let digest = digest::of_image(&device);
         Windows {
             recording,
+            image_start,
             ends,
             next: 0,
             begin: 0,
@@ -130,7 +138,7 @@ impl<'a> Windows<'a> {
         let (new, pending): (Vec<usize>, Vec<usize>) =
             waiting.into_iter().partition(|&at| is_promised(&promises, at, &events[at]));
         let new = new.iter().map(|&at| &events[at]);
-        let pieces: Vec<Piece<'_>> = new.flat_map(|e| pieces(e, Tear::Whole)).collect();
+        let pieces: Vec<Piece<'_>> = new.flat_map(|e| pieces(e, Tear::Whole, 0)).collect();
         let pages = pages_of(pieces.iter());
         let before: u128 = sum(&self.device, &pages);
         pieces.iter().for_each(|piece| piece.apply(&self.device));
@@ -173,7 +181,10 @@ impl<'a> Windows<'a> {
     ) -> bool {
         let count = |tear| {
             let events = waiting.iter().map(|&at| &self.recording.events()[at]);
-            events.filter(|event| !is_fua(event)).map(|event| pieces(event, tear).len()).sum()
+            events
+                .filter(|event| !is_fua(event))
+                .map(|event| pieces(event, tear, self.image_start).len())
+                .sum()
         };
         let (sectors, pages, writes): (usize, usize, usize) =
             (count(Tear::Sectors), count(Tear::Pages), count(Tear::Whole));
@@ -231,10 +242,10 @@ impl<'a> Windows<'a> {
         let mut number = 0;
         for event in waiting.iter().map(|&at| &self.recording.events()[at]) {
             if is_fua(event) {
-                chosen.extend(pieces(event, Tear::Whole));
+                chosen.extend(pieces(event, Tear::Whole, 0));
                 continue;
             }
-            for piece in pieces(event, tear) {
+            for piece in pieces(event, tear, self.image_start) {
                 let taken = choose(number);
                 number += 1;
                 if number <= 64 {
@@ -266,7 +277,7 @@ pub(super) fn prefixes(
     let device = recording.base().snapshot();
     let events = recording.events();
     for (place, event) in events.iter().enumerate() {
-        pieces(event, Tear::Whole).iter().for_each(|piece| piece.apply(&device));
+        pieces(event, Tear::Whole, 0).iter().for_each(|piece| piece.apply(&device));
         let moment = place + 1;
         if moment % step != 0 && moment != events.len() {
             continue;
@@ -313,14 +324,17 @@ fn is_fua(event: &Event) -> bool {
 }
 
 /// The parts of an event that are on the medium whole or not at all.
-fn pieces(event: &Event, tear: Tear) -> Vec<Piece<'_>> {
+fn pieces(event: &Event, tear: Tear, image_start: u64) -> Vec<Piece<'_>> {
     match event {
         Event::Write { offset, bytes, .. } => match tear {
             Tear::Whole => {
                 vec![Piece { offset: *offset, bytes: Some(bytes), len: bytes.len() as u64 }]
             }
             Tear::Pages => split(*offset, bytes, |_| 4096),
-            Tear::Sectors => split(*offset, bytes, |at| if at < 4096 { 4096 } else { 512 }),
+            Tear::Sectors => {
+                let first_page = image_start..image_start + 4096;
+                split(*offset, bytes, |at| if first_page.contains(&at) { 4096 } else { 512 })
+            }
         },
         Event::Punch { offset, len, .. } => {
             vec![Piece { offset: *offset, bytes: None, len: *len }]

@@ -44,13 +44,16 @@ pub(crate) struct Confinement {
 }
 
 impl Confinement {
-    /// Rules for the mount of `image`, and of its journal if that is elsewhere. Both are opened
-    /// again by way of /proc.
+    /// Rules for a mount that writes to `images`, an image or its overlay, and a journal that is
+    /// elsewhere, and that reads `base`. All are opened again by way of /proc.
     ///
     /// # Errors
     /// No descriptor or no memory is left: rules made of what could be opened would be too narrow.
-    pub(crate) fn new(image: &Path, journal: Option<&Path>) -> io::Result<Self> {
-        match rules(image, journal) {
+    pub(crate) fn new<'a>(
+        images: impl IntoIterator<Item = &'a Path>,
+        base: Option<&Path>,
+    ) -> io::Result<Self> {
+        match rules(images, base) {
             Ok(rules) => Ok(Self { rules: Some(rules) }),
             Err(error) => match shortage(error.as_ref()) {
                 Some(shortage) => Err(shortage),
@@ -124,11 +127,14 @@ fn restrict(rules: io::Result<RulesetCreated>) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn rules(image: &Path, journal: Option<&Path>) -> Result<RulesetCreated, Box<dyn Error>> {
+fn rules<'a>(
+    images: impl IntoIterator<Item = &'a Path>,
+    base: Option<&Path>,
+) -> Result<RulesetCreated, Box<dyn Error>> {
     let read: BitFlags<AccessFs> = AccessFs::ReadFile.into();
     let own = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
     let places = [
-        // The groups of a caller, the table of mounts, the image itself.
+        // The groups of a caller, the table of mounts.
         (Path::new("/proc"), read),
         // How many processors there are for this process.
         (Path::new("/sys/devices/system"), read),
@@ -137,15 +143,15 @@ fn rules(image: &Path, journal: Option<&Path>) -> Result<RulesetCreated, Box<dyn
         (Path::new("/sys/module/fuse"), read),
         // Each worker has its own clone of the connection.
         (Path::new("/dev/fuse"), own),
-        (image, own),
     ];
     let mut rules = Ruleset::default()
         .handle_access(AccessFs::from_all(VERSION))?
         .handle_access(AccessNet::from_all(VERSION))?
         .scope(Scope::from_all(VERSION))?
         .create()?;
-    let journal = journal.map(|journal| (journal, own));
-    for (path, rights) in places.into_iter().chain(journal) {
+    let images = images.into_iter().map(|image| (image, own));
+    let base = base.map(|base| (base, read));
+    for (path, rights) in places.into_iter().chain(images).chain(base) {
         match PathFd::new(path) {
             Ok(place) => rules = rules.add_rule(PathBeneath::new(place, rights))?,
             // What is not there is not needed either.

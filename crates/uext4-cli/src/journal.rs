@@ -50,7 +50,7 @@ pub(crate) fn open(
 }
 
 /// Whether two names are those of one file or device.
-fn is_same(one: &Path, other: &Path) -> bool {
+pub(crate) fn is_same(one: &Path, other: &Path) -> bool {
     let of = |path: &Path| {
         let found = path.metadata().ok()?;
         let is_device = found.file_type().is_block_device();

@@ -14,6 +14,11 @@ pub(crate) struct Name {
 }
 
 impl Name {
+    /// The name, with other characters for what is not UTF-8.
+    pub(crate) fn text(&self) -> &str {
+        &self.name
+    }
+
     /// The shape of `bytes`.
     pub(crate) fn new(bytes: &[u8]) -> Self {
         let (name, name_hex) = lossless(bytes);

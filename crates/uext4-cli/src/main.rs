@@ -44,6 +44,7 @@ mod mount_table;
 mod mounted;
 mod operands;
 mod output;
+mod overlay;
 mod owners;
 mod partition;
 mod pattern;
@@ -102,6 +103,7 @@ enum Verb {
     Mkfs(Box<mkfs::Args>),
     Mount(mount::Args),
     Umount(umount::Args),
+    Overlay(verb::overlay::Args),
     Sync(sync::Args),
     Trim(trim::Args),
     Tune(tune::Args),
@@ -164,6 +166,7 @@ fn main() -> ExitCode {
         Verb::Mkfs(args) => mkfs::run(&args),
         Verb::Mount(args) => mount::run(args),
         Verb::Umount(args) => umount::run(&args),
+        Verb::Overlay(args) => verb::overlay::run(&args),
         Verb::Sync(args) => sync::run(&args),
         Verb::Trim(args) => trim::run(&args),
         Verb::Tune(args) => tune::run(&args),

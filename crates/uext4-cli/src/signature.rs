@@ -3,6 +3,7 @@
 //! the file system that was looked for.
 
 use uext4_device::Device;
+use uext4_device::stored_overlay::MAGIC as OVERLAY_MAGIC;
 
 use crate::failure::Why;
 use crate::partition::{self, Table};
@@ -31,7 +32,7 @@ const EXT: Mark = mark("an ext2, ext3 or ext4 file system", 1024 + 56, &[0x53, 0
 const BOOT: Mark = mark("a boot sector", 510, &[0x55, 0xaa], "");
 
 /// Places and bytes as in file(1)'s magic and in each format's document.
-const MARKS: [Mark; 38] = [
+const MARKS: [Mark; 39] = [
     mark("an xfs file system", 0, b"XFSB", "mount it as such (mount -t xfs)"),
     mark("a btrfs file system", 65_536 + 64, b"_BHRfS_M", "mount it as such (mount -t btrfs)"),
     mark(
@@ -60,6 +61,7 @@ const MARKS: [Mark; 38] = [
     mark("an LVM physical volume", 512 + 24, b"LVM2 001", "name a logical volume of it"),
     mark("a part of a RAID", 0, b"\xfc\x4e\x2b\xa9", "assemble it first (mdadm)"),
     mark("a part of a RAID", 4096, b"\xfc\x4e\x2b\xa9", "assemble it first (mdadm)"),
+    mark("an overlay", 0, OVERLAY_MAGIC, "name its image (uext4 mount --overlay FILE IMAGE DIR)"),
     mark("a qcow2 disk image", 0, b"QFI\xfb", CONVERT),
     mark("a VMDK disk image", 0, b"KDMV", CONVERT),
     mark("a VMDK disk image", 0, b"COWD", CONVERT),

@@ -113,6 +113,15 @@ impl FileDevice {
         self.notice.as_deref().or_else(|| self.queue_notice.get().map(String::as_str))
     }
 
+    /// Makes the file empty, durably, and closes it.
+    ///
+    /// # Errors
+    /// Those of the system; the file is as it was, or empty and perhaps not durably so.
+    pub fn empty(self) -> io::Result<()> {
+        self.file.set_len(0)?;
+        self.file.sync_all()
+    }
+
     /// Another open file of the same image for rings, with the flags of the device's writes.
     pub(crate) fn reopened(&self) -> Option<File> {
         let direct_flag = if self.direct.is_some() { libc::O_DIRECT } else { 0 };

@@ -47,6 +47,7 @@ const EXAMPLES: Examples = &[
     ("uext4 mount disk.img /mnt", "mount an image; umount(8) and uext4 umount end it"),
     ("uext4 mount -o ro,noload disk.img /mnt", "read-only, without a replay of its journal"),
     ("uext4 mount -f disk.img@p1 /mnt", "a partition, served in the foreground"),
+    ("uext4 mount --overlay new.ovl disk.img /mnt", "write to new.ovl and leave the image alone"),
 ];
 
 /// Mount an image on a directory
@@ -60,6 +61,9 @@ pub(crate) struct Args {
     /// Mount read-only
     #[arg(short, long)]
     read_only: bool,
+    /// Write to this file and leave the image as it is; the file is made if it is not there
+    #[arg(long, value_name = "FILE")]
+    overlay: Option<PathBuf>,
     /// Stay in the foreground
     #[arg(short, long)]
     foreground: bool,
@@ -109,7 +113,13 @@ pub(crate) fn run(args: Args) -> Result<()> {
 impl Args {
     /// What a helper of mount(8) is asked for.
     pub(crate) fn new(options: Vec<String>, image: OsString, dir: PathBuf) -> Self {
-        Self { options, read_only: false, foreground: false, detached: false, image, dir }
+        let overlay = None;
+        Self { options, read_only: false, overlay, foreground: false, detached: false, image, dir }
+    }
+
+    /// What the mount is named by: the image, or the file of its overlay.
+    fn source(&self) -> &OsStr {
+        self.overlay.as_ref().map_or(&self.image, |file| file.as_os_str())
     }
 }
 
@@ -124,7 +134,7 @@ pub(crate) fn is_done(args: &Args) -> bool {
         return false;
     }
     let mount = args.dir.canonicalize().and_then(|dir| mountinfo::find(&dir)).ok().flatten();
-    let named = |mount: MountPoint| !is_another(&args.image, &mount.source);
+    let named = |mount: MountPoint| !is_another(args.source(), &mount.source);
     // A source that is no image (`fsname=`) cannot be told from another.
     mount
         .filter(MountPoint::is_ours)
@@ -240,8 +250,8 @@ fn remount(args: &Args, fuse: &FuseOptions) -> std::result::Result<(), Why> {
         Some(mount) => return Err(Why::new(format!("is {}, not a mount of uext4", mount.fs_type))),
         None => return Err(Why::new("not mounted")),
     };
-    if args.image != mount.shown_source && is_another(&args.image, &mount.source) {
-        let (other, source) = (args.image.display(), mount.source.display());
+    if args.source() != mount.shown_source && is_another(args.source(), &mount.source) {
+        let (other, source) = (args.source().display(), mount.source.display());
         return Err(Why::new(format!("{source} is mounted there, not {other}")));
     }
     let fixed: Vec<&str> = fuse.fixed_words().filter(|word| !mount.has_option(word)).collect();
@@ -280,6 +290,7 @@ fn start_daemon(args: &Args) -> Result<()> {
         .args(verbosity::words())
         .args(["mount", "--detached", "-o", &args.options.join(",")])
         .args(args.read_only.then_some("--read-only"))
+        .args(args.overlay.iter().flat_map(|file| ["--overlay".as_ref(), file.as_os_str()]))
         .arg("--")
         .args([&args.image, args.dir.as_os_str()])
         .stdin(File::open("/dev/null").at("mount", "/dev/null")?)

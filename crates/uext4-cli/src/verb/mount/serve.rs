@@ -32,6 +32,7 @@ use crate::keys;
 use crate::log;
 use crate::manager::Manager;
 use crate::mount_table;
+use crate::overlay;
 use crate::spec::Image;
 use crate::verbosity::{self, Verbosity, remark};
 
@@ -62,30 +63,42 @@ pub(super) fn serve(args: &Args, options: Options) -> Result<()> {
     // Before the mount, so that no signal finds the process unprepared.
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).at("mount", "signals")?;
     let null = File::options().read(true).write(true).open("/dev/null").at("mount", "/dev/null")?;
-    let absolute = spec.path.canonicalize().at("mount", &spec)?;
-    let name = Image { path: absolute, ..spec.clone() }.to_string();
+    spec.path.canonicalize().at("mount", &spec)?;
+    // First, since it is not worth waiting for an image that has no place to go.
+    let dir = take_place(&args.dir, &mut fuse)?;
+    let overlay = args.overlay.as_ref().map(|file| overlay::file(file));
+    if let Some(file) = &overlay {
+        prepare(&spec, file, &engine)?;
+    }
+    // What is written to, and what the mount is named by.
+    let store = overlay.as_ref().unwrap_or(&spec);
+    let absolute = store.path.canonicalize().at("mount", store)?;
+    let name = Image { path: absolute, ..store.clone() }.to_string();
     if fuse.fs_name == FuseOptions::default().fs_name {
         fuse.fs_name = name;
     }
-    // First, since it is not worth waiting for an image that has no place to go.
-    let dir = take_place(&args.dir, &mut fuse)?;
     let is_other = fuse.connection.is_some();
     let keeper = (fuse.sandbox && !is_other).then(|| Keeper::start(dir).map(Arc::new)).transpose();
     let keeper = keeper.at("mount", "the keeper")?;
     let log = journal_path(&engine).map(|path| Image::parse(path.as_os_str()).path);
-    let sandbox = || Confinement::new(&spec.path, log.as_deref());
+    let written = [Some(&*store.path), log.as_deref()];
+    let base = overlay.as_ref().map(|_| &*spec.path);
+    let sandbox = || Confinement::new(written.into_iter().flatten(), base);
     let confinement = fuse.sandbox.then(sandbox).transpose();
     let confinement = confinement.at("mount", "the sandbox")?;
     let trimmer = within(confinement.as_ref(), Trimmer::start)?.at("mount", "thread uext4-trim")?;
-    let write_protected = !engine.read_only && !is_writable(&spec.path);
+    let write_protected = !engine.read_only && !is_writable(&store.path);
     engine.read_only |= write_protected;
     let wanted_read_only = engine.read_only;
-    closing::wait("mount", &spec, !wanted_read_only);
-    let volume = open(&spec, engine, device, confinement.as_ref())?;
+    closing::wait("mount", store, !wanted_read_only);
+    let volume = open(&spec, overlay.as_ref(), engine, device, confinement.as_ref())?;
     fuse.attached = confinement.map(|files| confined(keeper.clone(), files));
     if write_protected {
         // As mount(8) does.
-        remark(&format!("mount: {spec}: write-protected, mounted read-only"));
+        remark(&format!("mount: {store}: write-protected, mounted read-only"));
+    }
+    if overlay.is_none() && !volume.read_only() {
+        host::warn_of_shortage("mount", &spec.path);
     }
     tell_of(&volume, &spec, wanted_read_only);
     set_hooks(&volume, &spec);
@@ -171,8 +184,24 @@ fn journal_path(options: &MountOptions) -> Option<PathBuf> {
     options.journal_path.clone().or_else(journal::given)
 }
 
+/// Makes a new overlay, if its file is to be one.
+fn prepare(spec: &Image, file: &Image, options: &MountOptions) -> Result<()> {
+    overlay::check("mount", spec, file)?;
+    if journal_path(options).is_some() {
+        // It would be written, and is another device.
+        let why = "an overlay is not possible with a journal on another device";
+        return Err(Why::new(why).at("mount", file));
+    }
+    closing::wait("mount", spec, false);
+    match options.read_only {
+        true => Ok(()),
+        false => overlay::make_new("mount", spec, file),
+    }
+}
+
 fn open(
     spec: &Image,
+    overlay: Option<&Image>,
     mut options: MountOptions,
     mut device: FileOptions,
     confinement: Option<&Confinement>,
@@ -183,9 +212,13 @@ fn open(
     let path = journal_path(&options);
     let journal = path.as_ref().map(|path| journal::open("mount", spec, path, &device));
     let journal = journal.transpose()?;
-    let device = image::device_for_mount("mount", spec, &device, &options)?;
+    let device = match overlay {
+        Some(file) => overlay::open("mount", spec, file, &device)?,
+        None => image::device_for_mount("mount", spec, &device, &options)?,
+    };
     let log = path.map(|path| path.display().to_string());
-    for (device, named) in [(Some(&device), Some(spec.to_string())), (journal.as_ref(), log)] {
+    let named = overlay.unwrap_or(spec).to_string();
+    for (device, named) in [(Some(&device), Some(named)), (journal.as_ref(), log)] {
         let Some((room, named)) = device.and_then(|device| device.room()).zip(named) else {
             continue;
         };
@@ -223,9 +256,6 @@ fn tell_of(volume: &Volume, spec: &Image, opened_read_only: bool) {
     }
     for problem in volume.orphan_problems() {
         remark(&format!("mount: {spec}: an orphan is not cleaned up: {problem}"));
-    }
-    if !volume.read_only() {
-        host::warn_of_shortage("mount", &spec.path);
     }
 }
 

@@ -1,0 +1,82 @@
+//! Overlays: a file that takes what is written to an image, which stays as it is.
+//!
+//! Invariants: an image is opened because the user names it, never because the file of an overlay
+//! does.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use uext4_device::stored_overlay::{self, Layout, StoredOverlay};
+use uext4_device::{FileDevice, FileOptions, OverlayError, SharedDevice};
+
+use crate::failure::{At, Failure, Result, Why};
+use crate::image::{self, Access};
+use crate::inspect::Inspected;
+use crate::journal;
+use crate::spec::{Image, Part};
+use crate::verbosity::{done, remark};
+
+impl From<OverlayError> for Why {
+    fn from(error: OverlayError) -> Self {
+        match error {
+            OverlayError::Io(error) => error.into(),
+            error => Self::new(error.to_string()),
+        }
+    }
+}
+
+/// The file of an overlay, as what is opened in place of its image. Its name has no parts.
+pub(crate) fn file(path: &Path) -> Image {
+    Image { path: path.to_path_buf(), part: Part::Whole, sector: None }
+}
+
+/// Refuses the image itself as the file of its overlay.
+pub(crate) fn check(verb: &str, image: &Image, file: &Image) -> Result<()> {
+    if journal::is_same(&image.path, &file.path) {
+        let why = "an overlay needs a file of its own, not that of its image";
+        return Err(Why::new(why).at(verb, file));
+    }
+    Ok(())
+}
+
+/// Makes an overlay over `image` of a file that is not there or empty. Others stay as they are.
+pub(crate) fn make_new(verb: &str, image: &Image, file: &Image) -> Result<()> {
+    match file.path.metadata() {
+        Ok(found) if !found.is_file() || found.len() > 0 => return Ok(()),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error).at(verb, file),
+        Ok(_) | Err(_) => {}
+    }
+    let base = image::device(verb, image, Access::Read)?;
+    // No file is made for what cannot be mounted.
+    Inspected::read(Arc::clone(&base)).at(verb, image)?;
+    let layout = Layout::new(base.len()).at(verb, image)?;
+    let store = FileDevice::create(&file.path, layout.store_len());
+    let store = store.map_err(|error| Failure::line(&format!("{verb}: {error}")))?;
+    let named = image.path.canonicalize().at(verb, image)?;
+    let named = Image { path: named, ..image.clone() }.to_string();
+    stored_overlay::create(&store, &*base, named.as_bytes()).at(verb, file)?;
+    // Its name must outlive a crash as well.
+    let folder = file.path.parent().filter(|folder| *folder != Path::new(""));
+    let folder = folder.unwrap_or(Path::new("."));
+    File::open(folder).and_then(|folder| folder.sync_all()).at(verb, folder.display())?;
+    done(verb, file, &format!("new overlay of {named}"));
+    Ok(())
+}
+
+/// Opens the overlay in `file` over `image`, which is opened read-only.
+pub(crate) fn open(
+    verb: &str,
+    image: &Image,
+    file: &Image,
+    options: &FileOptions,
+) -> Result<SharedDevice> {
+    let base = image::device(verb, image, Access::Read)?;
+    let store = FileDevice::open_with(&file.path, options);
+    let store = store.map_err(|error| Failure::line(&format!("{verb}: {error}")))?;
+    if let Some(notice) = store.notice() {
+        remark(&format!("{verb}: {file}: {notice}"));
+    }
+    Ok(Arc::new(StoredOverlay::open(Arc::new(store), base).at(verb, file)?))
+}

@@ -49,6 +49,12 @@ const PACKAGING: &[(&str, &str, &str)] = &[
     ("xz-utils", "xz", "packs the sources"),
 ];
 
+/// What it needs with `--try`, or for the static binary.
+const TRYING: &[(&str, &str, &str)] = &[
+    ("mmdebstrap", "mmdebstrap", "a fresh Debian, in which packages are tried"),
+    ("musl-tools", "musl-gcc", "the C parts of a static binary"),
+];
+
 /// What came of looking for the packages.
 pub(crate) enum Found {
     /// All programs are there; nothing was done.
@@ -71,7 +77,7 @@ pub(crate) fn provide_emulator() -> Found {
 
 /// The same for the packages of `cargo xtask package`.
 pub(crate) fn provide_packaging() -> Found {
-    provide_from(PACKAGING, true)
+    provide_from(&[PACKAGING, TRYING].concat(), true)
 }
 
 /// Has apt-get(8) read what there is, as root and without a word; whether it did.

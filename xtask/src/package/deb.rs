@@ -37,6 +37,11 @@ const OVERRIDES: &str = "\
 uext4: initial-upload-closes-no-bugs *
 ";
 
+/// Where the package is.
+pub(super) fn path(folder: &Path) -> PathBuf {
+    folder.join(format!("uext4_{VERSION}-{REVISION}_amd64.deb"))
+}
+
 /// Packs a built command, with an option of dpkg-deb for the compression; the package's path.
 pub(super) fn build(
     folder: &Path,
@@ -60,7 +65,7 @@ pub(super) fn build(
     let control = control(&root, &depends, &maintainer)?;
     write(&root.join("DEBIAN/control"), control.as_bytes())?;
     modes(&root, &binary)?;
-    let deb = folder.join(format!("uext4_{VERSION}-{REVISION}_amd64.deb"));
+    let deb = path(folder);
     let mut pack = Command::new("dpkg-deb");
     pack.args(["--root-owner-group", compression, "--build"]).arg(&root).arg(&deb);
     output(pack.env("SOURCE_DATE_EPOCH", date().to_string()))?;

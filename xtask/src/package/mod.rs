@@ -6,6 +6,7 @@
 //! CycloneDX, and the texts of the licences. Everything is of the commit's date, so that two
 //! builds of a commit differ in nothing that is packed here.
 
+mod chroot;
 mod contents;
 mod deb;
 mod inventory;
@@ -44,6 +45,9 @@ pub(crate) struct Options {
     /// Only these; by default all.
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Part>,
+    /// Also install and use them in a fresh Debian (by mmdebstrap, 33 MB from its mirror), as root.
+    #[arg(long = "try")]
+    try_them: bool,
     /// What `cargo xtask test` does of it: the Debian package of the debug build, which is there.
     #[arg(long, conflicts_with = "only")]
     short: bool,
@@ -64,14 +68,26 @@ pub(crate) fn verb(options: &Options) -> Result<(), String> {
     }
     let folder = folder()?;
     let wants = |part: Part| options.only.is_empty() || options.only.contains(&part);
+    let tries = options.try_them;
     if wants(Part::Deb) {
         steps.run("Debian package", || outcome(build_deb(&folder)));
+    }
+    if wants(Part::Deb) && tries {
+        let deb = deb::path(&folder);
+        steps.run("Debian package, tried", || outcome(chroot::try_debian(&folder, &deb)));
     }
     if wants(Part::Static) {
         steps.run("static binary", || outcome(build_static(&folder)));
     }
+    if wants(Part::Static) && tries {
+        let binary = static_path(&folder);
+        steps.run("static binary, tried", || outcome(chroot::try_static(&folder, &binary)));
+    }
     if wants(Part::Source) {
         steps.run("sources", || outcome(source::build(&folder)));
+    }
+    if wants(Part::Source) && tries {
+        steps.run("sources, tried", || outcome(chroot::try_sources(&folder)));
     }
     if wants(Part::Sbom) {
         steps.run("bill of materials", || outcome(write_inventory(&folder)));
@@ -112,13 +128,17 @@ fn build_static(folder: &Path) -> Result<String, String> {
     run(workspace::cargo(&arguments).arg(STATIC))
         .map_err(|why| format!("{why}: is the target there (rustup target add {STATIC})?"))?;
     let built = workspace::target().join(STATIC).join("release/uext4");
-    let path = folder.join(format!("uext4-{VERSION}-x86_64-linux-static"));
+    let path = static_path(folder);
     run(Command::new("strip").arg("-o").arg(&path).arg(built))?;
     let kind = output(Command::new("readelf").arg("-l").arg(&path))?;
     if kind.contains("program interpreter") {
         return Err(format!("{} is not static", path.display()));
     }
     Ok(described(&path))
+}
+
+fn static_path(folder: &Path) -> PathBuf {
+    folder.join(format!("uext4-{VERSION}-x86_64-linux-static"))
 }
 
 fn write_inventory(folder: &Path) -> Result<String, String> {

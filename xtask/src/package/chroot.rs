@@ -28,6 +28,8 @@ mount -t tmpfs dev "$1/dev"
 for device in null:1:3 zero:1:5 full:1:7 random:1:8 urandom:1:9 tty:5:0 fuse:10:229; do
     mknod -m 666 "$1/dev/${device%%:*}" c $(echo "${device#*:}" | tr : ' ')
 done
+# As whatever starts containers makes it; fusermount3 unmounts for no user without.
+[ -e "$1/etc/mtab" ] || ln -s /proc/self/mounts "$1/etc/mtab"
 if [ "$2" ]; then mkdir "$1/opt/rust"; mount --rbind "$2" "$1/opt/rust"; fi
 exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin:/opt/rust/bin HOME=/root \
     chroot "$1" sh -ex /try
@@ -38,17 +40,17 @@ const STEPS: &str = r#"
 steps() {
     chown -R "$1" /quick
     cd /quick
-    setpriv --reuid="$1" --regid="$1" --clear-groups env HOME=/quick sh -ex /steps >/said 2>&1 ||
-        { cat /said; exit 1; }
-    cat /said
+    setpriv --reuid="$1" --regid="$1" --clear-groups env HOME=/quick sh -ex /steps >/tmp/said 2>&1 ||
+        { cat /tmp/said; exit 1; }
+    cat /tmp/said
     test -e done
-    ! grep '^uext4:' /said
+    if grep '^uext4:' /tmp/said; then exit 1; fi
     rm -rf /quick/done /quick/disk.img /quick/mnt
     ended
 }
 ended() {
-    ! ls -l /proc/[0-9]*/exe 2>/dev/null | grep uext4
-    ! grep uext4 /proc/self/mountinfo
+    if ls -l /proc/[0-9]*/exe 2>/dev/null | grep uext4; then exit 1; fi
+    if grep uext4 /proc/self/mountinfo; then exit 1; fi
 }
 "#;
 
@@ -192,14 +194,20 @@ impl Root {
         self.folder.join(name)
     }
 
-    /// Runs a script in it; what it said is the error of one that failed.
+    /// Runs a script in it, with a log beside the root.
     fn enter(&self, steps: &str, script: &str, toolchain: Option<&Path>) -> Result<(), String> {
         write(&self.path("steps"), steps.as_bytes())?;
         write(&self.path("try"), format!("{STEPS}{script}").as_bytes())?;
         let mut enter = Command::new("unshare");
         enter.args(["--mount", "--pid", "--net", "--fork", "--kill-child", "sh", "-ec", ENTER]);
         enter.arg("sh").arg(&self.folder).arg(toolchain.unwrap_or(Path::new("")));
-        output(&mut enter).map(|said| println!("{said}"))
+        let log = self.folder.with_extension("log");
+        let file = fs::File::create(&log).map_err(|it| it.to_string())?;
+        enter.stderr(file.try_clone().map_err(|it| it.to_string())?).stdout(file);
+        run(&mut enter).map_err(|why| {
+            let said = read(&log).unwrap_or_default();
+            format!("{why}; {} ends with\n{}", log.display(), last(&said, 30))
+        })
     }
 
     fn remove(&self) {
@@ -220,6 +228,12 @@ fn copy(from: &Path, to: &Path) -> Result<(), String> {
 
 fn read(path: &Path) -> Result<String, String> {
     fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// The last lines of a text.
+fn last(text: &str, count: usize) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(count)..].join("\n")
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
 //! `cargo xtask package --try`: what was packed, installed and used in a fresh Debian.
 //!
 //! # What
-//! A minimal Debian by mmdebstrap, kept as an archive, is unpacked for each try and entered in mount,
-//! process and network name spaces of its own: there is no network but the loopback, and no daemon
+//! A minimal Debian by mmdebstrap, kept as an archive, is unpacked for each try and entered in
+//! mount, process and network name spaces of its own: there is no network but the loopback, and no
+//! daemon
 //! outlives the try. In it the README's steps are typed as they stand, as root and as an ordinary
-//! user, from the Debian package and from the sources; mount(8), umount(8) and fstab(5) are used; the
-//! package is removed, and nothing of it may be left. The static binary works in an empty root.
+//! user, from the Debian package and from the sources; mount(8), umount(8) and fstab(5) are used;
+//! the package is removed, and nothing of it may be left. The static binary works in an empty root.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,7 +41,8 @@ const STEPS: &str = r#"
 steps() {
     chown -R "$1" /quick
     cd /quick
-    setpriv --reuid="$1" --regid="$1" --clear-groups env HOME=/quick sh -ex /steps >/tmp/said 2>&1 ||
+    setpriv --reuid="$1" --regid="$1" --clear-groups env HOME=/quick \
+        sh -ex /steps >/tmp/said 2>&1 ||
         { cat /tmp/said; exit 1; }
     cat /tmp/said
     test -e done

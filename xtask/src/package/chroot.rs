@@ -3,10 +3,10 @@
 //! # What
 //! A minimal Debian by mmdebstrap, kept as an archive, is unpacked for each try and entered in
 //! mount, process and network name spaces of its own: there is no network but the loopback, and no
-//! daemon
-//! outlives the try. In it the README's steps are typed as they stand, as root and as an ordinary
-//! user, from the Debian package and from the sources; mount(8), umount(8) and fstab(5) are used;
-//! the package is removed, and nothing of it may be left. The static binary works in an empty root.
+//! daemon outlives the try. In it the README's steps are typed as they stand, as root and as an
+//! ordinary user, from the Debian package and from the sources; mount(8), umount(8) and fstab(5)
+//! are used; the package is removed, and nothing of it may be left. The static binary works in an
+//! empty root.
 
 use std::fs;
 use std::path::{Path, PathBuf};

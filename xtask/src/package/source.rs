@@ -20,8 +20,12 @@ pub(super) fn build(folder: &Path) -> Result<String, String> {
     archive.args(["archive", "--format=tar", &format!("--prefix={name}/"), "-o"]).arg(&plain);
     run(archive.arg("HEAD").current_dir(workspace::root()))?;
     run(Command::new("tar").arg("-xf").arg(&plain).arg("-C").arg(folder))?;
-    let mut vendor = workspace::cargo(&["vendor", "--locked", "--quiet", "vendor"]);
+    // With --quiet it would keep the configuration to itself.
+    let mut vendor = workspace::cargo(&["vendor", "--locked", "vendor"]);
     let config = output(vendor.current_dir(&tree))?;
+    if !config.contains("replace-with") {
+        return Err(format!("cargo vendor says nothing of its folder: {config}"));
+    }
     write(&tree.join(".cargo/vendor.toml"), config.as_bytes())?;
     let own = tree.join(".cargo/config.toml");
     let own_text = fs::read_to_string(&own).unwrap_or_default();

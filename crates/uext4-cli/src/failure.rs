@@ -13,26 +13,45 @@ pub(crate) struct Why {
     text: String,
     /// Where it happened, when that is not where the caller was.
     place: Option<String>,
+    sort: Sort,
+}
+
+/// What a reason means to a caller that goes on after some.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sort {
     /// A name is not there.
-    is_not_found: bool,
+    NotFound,
+    /// A name would stand below a file.
+    NotDirectory,
     /// Nothing more can be written.
-    is_final: bool,
+    Final,
+    Other,
 }
 
 impl Why {
     /// A reason in our own words.
     pub(crate) fn new(why: impl Into<String>) -> Self {
-        Self { text: why.into(), place: None, is_not_found: false, is_final: false }
+        Self { text: why.into(), place: None, sort: Sort::Other }
     }
 
     /// Whether the reason is a name that is not there.
     pub(crate) fn is_not_found(&self) -> bool {
-        self.is_not_found
+        self.sort == Sort::NotFound
+    }
+
+    /// A part of a path is no directory.
+    pub(crate) fn not_directory() -> Self {
+        Self { sort: Sort::NotDirectory, ..Self::new("Not a directory") }
+    }
+
+    /// Whether there is no file of the name, for whatever reason.
+    pub(crate) fn is_absent(&self) -> bool {
+        matches!(self.sort, Sort::NotFound | Sort::NotDirectory)
     }
 
     /// Whether whatever is written next will fail as well: the volume is full, or has failed.
     pub(crate) fn is_final(&self) -> bool {
-        self.is_final
+        self.sort == Sort::Final
     }
 
     /// The same, with a place of its own for the message, unless it has one already.
@@ -88,16 +107,16 @@ impl From<uext4_archive::Error> for Why {
 impl From<uext4::Error> for Why {
     fn from(error: uext4::Error) -> Self {
         use uext4::ErrorKind;
-        let is_not_found = *error.kind() == ErrorKind::NotFound;
-        let is_final = matches!(
-            error.kind(),
+        let sort = match error.kind() {
+            ErrorKind::NotFound => Sort::NotFound,
             ErrorKind::NoSpace
-                | ErrorKind::ReadOnly
-                | ErrorKind::Io
-                | ErrorKind::Aborted
-                | ErrorKind::Internal
-        );
-        Self { is_not_found, is_final, ..Self::new(error.to_string()) }
+            | ErrorKind::ReadOnly
+            | ErrorKind::Io
+            | ErrorKind::Aborted
+            | ErrorKind::Internal => Sort::Final,
+            _ => Sort::Other,
+        };
+        Self { sort, ..Self::new(error.to_string()) }
     }
 }
 

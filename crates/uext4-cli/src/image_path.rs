@@ -33,10 +33,10 @@ impl Resolved {
     }
 }
 
-/// Resolves an absolute path of bytes.
+/// Resolves an absolute path of bytes. A slash at its end asks for a directory, also behind a link.
 pub(crate) fn resolve(volume: &Volume, path: &[u8], last: Last) -> Result<Resolved, Why> {
-    // A slash at the end follows a link there, as lstat(2) does.
-    let last = if path.last() == Some(&b'/') { Last::Follow } else { last };
+    let is_directory = path.last() == Some(&b'/');
+    let last = if is_directory { Last::Follow } else { last };
     let mut trail = vec![volume.root()?];
     // Parts still to go, the next one at the end.
     let mut parts = parts_reversed(path);
@@ -44,7 +44,7 @@ pub(crate) fn resolve(volume: &Volume, path: &[u8], last: Last) -> Result<Resolv
     while let Some(part) = parts.pop() {
         let here = trail.last().expect("the root stays").clone();
         if here.kind() != FileKind::Directory {
-            return Err(Why::new("Not a directory"));
+            return Err(Why::not_directory());
         }
         match part.as_slice() {
             b"." => continue,
@@ -71,10 +71,8 @@ pub(crate) fn resolve(volume: &Volume, path: &[u8], last: Last) -> Result<Resolv
             trail.push(next);
         }
     }
-    if path.last() == Some(&b'/')
-        && trail.last().is_some_and(|inode| inode.kind() != FileKind::Directory)
-    {
-        return Err(Why::new("Not a directory"));
+    if is_directory && trail.last().is_some_and(|inode| inode.kind() != FileKind::Directory) {
+        return Err(Why::not_directory());
     }
     Ok(Resolved { trail })
 }
@@ -91,7 +89,7 @@ pub(crate) fn resolve_parent(volume: &Volume, path: &[u8]) -> Result<(Resolved, 
     let trimmed = path.iter().rposition(|b| *b != b'/').map_or(0, |last| last + 1);
     let parent = resolve(volume, &path[..trimmed - name.len()], Last::Follow)?;
     if parent.inode().kind() != FileKind::Directory {
-        return Err(Why::new("Not a directory"));
+        return Err(Why::not_directory());
     }
     Ok((parent, name))
 }

@@ -19,6 +19,9 @@ use crate::walk::{self, Go, Node, Visitor};
 /// Result of a step at one operand.
 pub(crate) type Try<T> = std::result::Result<T, Why>;
 
+/// Why what one operand made is not replaced by what another makes under the same name.
+pub(crate) const JUST_MADE: &str = "was just made by this command; not replaced";
+
 /// The images of one run of a verb: one is open at a time.
 pub(crate) struct Images {
     verb: &'static str,

@@ -1,9 +1,12 @@
 //! Patterns of names, as fnmatch(3) matches them: `*`, `?`, `[...]` and a backslash.
 //!
 //! Names are bytes. A pattern becomes a regular expression, which matches in linear time whatever
-//! names an image has. `?` is a character of UTF-8, or a byte that belongs to none.
+//! names an image has. `?` is a character of UTF-8, or a byte that belongs to none: such a byte
+//! counts as a character of the last private ones, in patterns and in names.
 
-use regex::bytes::{Regex, RegexBuilder};
+use std::borrow::Cow;
+
+use regex::{Regex, RegexBuilder};
 
 use crate::failure::Why;
 
@@ -11,13 +14,6 @@ use crate::failure::Why;
 #[derive(Debug)]
 pub(crate) struct Pattern {
     regex: Regex,
-}
-
-/// One character of a pattern, or a byte that is none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Unit {
-    Char(char),
-    Byte(u8),
 }
 
 impl Pattern {
@@ -36,45 +32,48 @@ impl Pattern {
 
     /// Whether all of `name` is what the pattern says.
     pub(crate) fn matches(&self, name: &[u8]) -> bool {
-        self.regex.is_match(name)
+        self.regex.is_match(&text(name))
     }
 }
 
-fn units(bytes: &[u8]) -> Vec<Unit> {
-    let chunks = bytes.utf8_chunks();
-    let of_chunk = |chunk: std::str::Utf8Chunk<'_>| {
-        let valid: Vec<Unit> = chunk.valid().chars().map(Unit::Char).collect();
-        let invalid: Vec<Unit> = chunk.invalid().iter().copied().map(Unit::Byte).collect();
-        valid.into_iter().chain(invalid)
-    };
-    chunks.flat_map(of_chunk).collect()
+/// A name as text, without loss.
+fn text(name: &[u8]) -> Cow<'_, str> {
+    if let Ok(text) = std::str::from_utf8(name) {
+        return Cow::Borrowed(text);
+    }
+    let private = |byte: &u8| char::from_u32(0x10_ff00 + u32::from(*byte)).unwrap_or_default();
+    let chunks = name.utf8_chunks();
+    Cow::Owned(chunks.fold(String::new(), |mut text, chunk| {
+        text.push_str(chunk.valid());
+        text.extend(chunk.invalid().iter().map(private));
+        text
+    }))
 }
 
-/// A unit that stands for itself, also within a class.
-fn literal(unit: Unit) -> String {
-    match unit {
-        Unit::Byte(byte) => format!("(?-u:\\x{byte:02x})"),
-        Unit::Char(c) if c.is_ascii_alphanumeric() || !c.is_ascii() => c.to_string(),
-        Unit::Char(c) => format!("\\x{:02x}", u32::from(c)),
+/// A character that stands for itself, also within a class.
+fn literal(c: char) -> String {
+    match c {
+        c if c.is_ascii_alphanumeric() || !c.is_ascii() => c.to_string(),
+        c => format!("\\x{:02x}", u32::from(c)),
     }
 }
 
 /// The regular expression of a whole name.
 fn translated(pattern: &[u8]) -> String {
-    let units = units(pattern);
+    let units: Vec<char> = text(pattern).chars().collect();
     let mut regex = String::from("^");
     let mut at = 0;
     while let Some(unit) = units.get(at) {
         at += 1;
         match unit {
-            Unit::Char('*') => regex.push_str("(?s-u:.)*"),
-            Unit::Char('?') => regex.push_str("(?:.|(?-u:[\\x80-\\xff]))"),
-            Unit::Char('\\') => {
+            '*' => regex.push_str(".*"),
+            '?' => regex.push('.'),
+            '\\' => {
                 // A backslash at the end stands for itself.
                 regex.push_str(&literal(units.get(at).copied().unwrap_or(*unit)));
                 at += 1;
             }
-            Unit::Char('[') => match class(units.get(at..).unwrap_or_default()) {
+            '[' => match class(units.get(at..).unwrap_or_default()) {
                 Some((class, len)) => {
                     regex.push_str(&class);
                     at += len;
@@ -89,31 +88,30 @@ fn translated(pattern: &[u8]) -> String {
 }
 
 /// A class behind its bracket, and its length; `None` where it has no end.
-fn class(units: &[Unit]) -> Option<(String, usize)> {
-    let is_negated = matches!(units.first(), Some(Unit::Char('!' | '^')));
+fn class(units: &[char]) -> Option<(String, usize)> {
+    let is_negated = matches!(units.first(), Some('!' | '^'));
     let start = usize::from(is_negated);
     let mut class = String::from(if is_negated { "[^" } else { "[" });
     let mut at = start;
     loop {
         match *units.get(at)? {
             // A bracket that comes first is one of the class.
-            Unit::Char(']') if at > start => break,
-            Unit::Char('[') if units.get(at + 1) == Some(&Unit::Char(':')) => {
-                let len = units.get(at..)?.iter().position(|unit| *unit == Unit::Char(']'))?;
+            ']' if at > start => break,
+            '[' if units.get(at + 1) == Some(&':') => {
+                let len = units.get(at..)?.iter().position(|unit| *unit == ']')?;
                 let named = units.get(at..=at + len)?;
-                let letter = |unit: &Unit| match unit {
-                    Unit::Char(c) if c.is_ascii_lowercase() || "[:]".contains(*c) => Some(*c),
-                    _ => None,
-                };
-                class.push_str(&named.iter().map(letter).collect::<Option<String>>()?);
+                let is_letter = |c: &char| c.is_ascii_lowercase() || "[:]".contains(*c);
+                if !named.iter().all(is_letter) {
+                    return None;
+                }
+                class.extend(named);
                 at += len;
             }
-            Unit::Char('-') if at > start && is_range(units, at) => class.push('-'),
-            Unit::Char('\\') => {
+            '-' if at > start && is_range(units, at) => class.push('-'),
+            '\\' => {
                 at += 1;
                 class.push_str(&literal(*units.get(at)?));
             }
-            Unit::Byte(_) => return None,
             unit => class.push_str(&literal(unit)),
         }
         at += 1;
@@ -123,8 +121,8 @@ fn class(units: &[Unit]) -> Option<(String, usize)> {
 }
 
 /// Whether a dash is between two characters of a class.
-fn is_range(units: &[Unit], at: usize) -> bool {
-    units.get(at + 1).is_some_and(|unit| *unit != Unit::Char(']'))
+fn is_range(units: &[char], at: usize) -> bool {
+    units.get(at + 1).is_some_and(|unit| *unit != ']')
 }
 
 #[cfg(test)]
@@ -144,6 +142,9 @@ mod tests {
             ("?", "\u{e9}".as_bytes(), true),
             ("?", b"\xff", true),
             ("?", b"\n", true),
+            ("??", "\u{e9}".as_bytes(), false),
+            ("??", b"\xc3\xff", true),
+            ("[!a]", b"\xff", true),
             ("??", b"a", false),
             ("[a-c]x", b"bx", true),
             ("[!a-c]x", b"bx", false),

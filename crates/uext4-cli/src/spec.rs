@@ -11,6 +11,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
+use crate::failure::Why;
+
 /// Where in a file a file system lies.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Part {
@@ -205,6 +207,18 @@ pub(crate) fn last_part(path: &[u8]) -> &[u8] {
     let end = path.iter().rposition(|b| *b != b'/').map_or(0, |last| last + 1);
     let start = path[..end].iter().rposition(|b| *b == b'/').map_or(0, |slash| slash + 1);
     &path[start..end]
+}
+
+/// Bytes of the longest path of a directory that a walk enters: four times what Linux takes in one
+/// call. So the memory for the paths of a hostile image stays within bounds.
+const PATH_MAX: usize = 16 << 10;
+
+/// Refuses to enter a directory whose path is too long.
+pub(crate) fn check_path(path: &[u8]) -> Result<(), Why> {
+    match path.len() > PATH_MAX {
+        true => Err(Why::new("path is too long; not entered")),
+        false => Ok(()),
+    }
 }
 
 /// `dir/name`.

@@ -143,6 +143,7 @@ impl Walk<'_> {
         if !self.entered.insert(dir.attr.ino) {
             return Err(Why::new("a second name of a directory; run fsck"));
         }
+        spec::check_path(&dir.path)?;
         let inode = self.volume.inode(dir.attr.ino)?;
         let mut nodes = Vec::new();
         for entry in names(self.volume, &inode)? {

@@ -180,7 +180,7 @@ fn a_named_target_is_written_in_place() {
     symlink("nowhere", scratch.path("dangling")).unwrap();
     run_fails(["cp".into(), at(&image, "/f"), path("dangling")], "dangling: not writing through");
     assert!(!scratch.path("nowhere").exists());
-    run_fails(["cp".into(), at(&image, "/f"), image.clone().into()], "image that is read");
+    run_fails(["cp".into(), at(&image, "/f"), image.clone().into()], "an image of this command");
     // Messages name what could not be written.
     symlink("/dev/full", scratch.path("full")).unwrap();
     run_fails(["cp".into(), at(&image, "/f"), path("full")], "full: No space left");

@@ -96,6 +96,8 @@ const EXPRESSIONS: &[&str] = &[
     "-lname *etc",
     "-name etc -prune -o -type f -print",
     "-name etc -prune -o -print0",
+    "-depth -name etc -prune -o -print",
+    "-name ??",
     "( -name a.conf -o -name x.conf ) -size 1 -print",
     "-not -type f -a -not -type d",
     "-type d -name .hidden -print -o -name fifo",

@@ -22,9 +22,6 @@ use crate::spec;
 const THREADS_MAX: usize = 4;
 /// Names of a job.
 const NAMES: usize = 256;
-/// Bytes of the longest path that is entered: four times what Linux takes in one call. So the
-/// memory for paths of a hostile image stays within bounds.
-const PATH_MAX: usize = 16 << 10;
 
 /// All that the walk finds, in no order.
 #[derive(Default)]
@@ -210,9 +207,7 @@ impl<'a> Worker<'a> {
         if !self.walk.enter(side, ino) {
             return Err(Why::new("directory with several names, or a loop; run fsck"));
         }
-        if below.len() > PATH_MAX {
-            return Err(Why::new("path is too long; not entered"));
-        }
+        spec::check_path(below)?;
         let volume = &self.walk.sides[side].volume;
         let listed = names(volume, &volume.inode(ino)?)?;
         let mut listed: Vec<_> =

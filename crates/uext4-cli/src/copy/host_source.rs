@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, Dir, Mode, OFlags, SeekFrom, Stat};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
 use uext4::{FileKind, Timestamp};
 
@@ -24,7 +24,7 @@ pub(crate) struct HostSourceNode {
     stat: Stat,
     kind: FileKind,
     open: Option<Arc<OwnedFd>>,
-    /// A fifo or device that is read to its end, from where it stands.
+    /// It is read to its end, from where it stands: a fifo, a device, a file that tells no size.
     is_stream: bool,
 }
 
@@ -49,7 +49,10 @@ impl HostSource {
         let stat = rustix::fs::fstat(&file)?;
         let kind = if is_stream { FileKind::Regular } else { kind_of(&stat)? };
         let (dir, open) = (Arc::clone(&file), Some(file));
-        Ok(HostSourceNode { dir, name: CString::from(c"."), stat, kind, open, is_stream })
+        let mut node =
+            HostSourceNode { dir, name: CString::from(c"."), stat, kind, open, is_stream };
+        node.is_stream |= node.tells_no_size();
+        Ok(node)
     }
 
     /// The file that `path` names, whatever it is: a symbolic link at its end is not followed.
@@ -82,7 +85,10 @@ fn node(dir: &Arc<OwnedFd>, name: &[u8]) -> Try<HostSourceNode> {
         kind = kind_of(&stat)?;
         open = Some(Arc::new(file));
     }
-    Ok(HostSourceNode { dir: Arc::clone(dir), name, stat, kind, open, is_stream: false })
+    let mut node =
+        HostSourceNode { dir: Arc::clone(dir), name, stat, kind, open, is_stream: false };
+    node.is_stream = node.tells_no_size();
+    Ok(node)
 }
 
 fn kind_of(stat: &Stat) -> Try<FileKind> {
@@ -91,6 +97,12 @@ fn kind_of(stat: &Stat) -> Try<FileKind> {
 }
 
 impl HostSourceNode {
+    /// Whether it is empty or, as those of /proc, only says so.
+    fn tells_no_size(&self) -> bool {
+        let kind = FileType::from_raw_mode(self.stat.st_mode);
+        kind == FileType::RegularFile && self.stat.st_size == 0
+    }
+
     fn file(&self) -> Try<&OwnedFd> {
         self.open.as_deref().ok_or_else(|| Why::new("not open"))
     }
@@ -130,7 +142,7 @@ impl Source for HostSource {
             uid: stat.st_uid,
             gid: stat.st_gid,
             size: u64::try_from(stat.st_size).unwrap_or(0),
-            links: if node.is_stream { 1 } else { stat.st_nlink },
+            links: if node.is_stream && !node.tells_no_size() { 1 } else { stat.st_nlink },
             atime: time(stat.st_atime, stat.st_atime_nsec),
             mtime: time(stat.st_mtime, stat.st_mtime_nsec),
             device: (rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev)),

@@ -375,6 +375,21 @@ impl Target for HostTarget {
         }
     }
 
+    fn remove_xattr(&self, node: &HostTargetNode, name: &[u8]) -> Try<()> {
+        if node.is_foreign {
+            return Ok(());
+        }
+        let name = OsStr::from_bytes(name);
+        let removed = match &node.open {
+            Some(file) => rustix::fs::fremovexattr(file, name),
+            None => rustix::fs::lremovexattr(node.proc_path(), name),
+        };
+        match removed {
+            Ok(()) | Err(Errno::NODATA | Errno::NOTSUP) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     fn finish(&self, node: &HostTargetNode, meta: &Meta) -> Try<()> {
         if node.is_foreign {
             return Ok(());

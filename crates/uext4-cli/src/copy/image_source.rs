@@ -74,6 +74,10 @@ impl Source for ImageSource<'_> {
         Ok(names.into_iter().map(|listed| listed.name).collect())
     }
 
+    fn is_tree(&self) -> bool {
+        true
+    }
+
     fn child(&self, dir: &ImageSourceNode, name: &[u8]) -> Try<ImageSourceNode> {
         Ok(Self::node(self.volume.lookup(&dir.inode, name)?))
     }

@@ -157,6 +157,13 @@ impl Target for ImageTarget<'_> {
         }
     }
 
+    fn remove_xattr(&self, node: &ImageTargetNode, name: &[u8]) -> Try<()> {
+        match self.volume.xattr_get(&node.inode, name) {
+            Err(error) if *error.kind() == ErrorKind::NoXattr => Ok(()),
+            _ => Ok(self.volume.xattr_remove(&node.inode, name)?),
+        }
+    }
+
     fn finish(&self, node: &ImageTargetNode, meta: &Meta) -> Try<()> {
         if let Some(file) = &node.file {
             file.flush()?;

@@ -78,6 +78,11 @@ pub(crate) trait Source {
     fn meta(&self, node: &Self::Node) -> Meta;
     /// Names of a directory without `.` and `..`.
     fn names(&self, dir: &Self::Node) -> Try<Vec<Vec<u8>>>;
+    /// Whether each directory has one name, as in an image. A host's has several where it is
+    /// mounted twice.
+    fn is_tree(&self) -> bool {
+        false
+    }
     /// The file of a name; symbolic links are not followed.
     fn child(&self, dir: &Self::Node, name: &[u8]) -> Try<Self::Node>;
     /// Where a symbolic link points.
@@ -135,6 +140,8 @@ pub(crate) trait Target {
     fn set_owner(&self, node: &Self::Node, meta: &Meta) -> Try<()>;
     /// Sets an extended attribute; one that the side cannot hold for this user is left out.
     fn set_xattr(&self, node: &Self::Node, xattr: &Xattr) -> Try<()>;
+    /// Removes an extended attribute, if there is one of that name.
+    fn remove_xattr(&self, node: &Self::Node, name: &[u8]) -> Try<()>;
     /// Mode and times, when all else is done; errors of earlier writes come out here.
     fn finish(&self, node: &Self::Node, meta: &Meta) -> Try<()>;
 }

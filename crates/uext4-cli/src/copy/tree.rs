@@ -3,12 +3,12 @@
 //! Depth costs heap, not stack, and a directory that is its own ancestor (a corrupt image) is
 //! reported instead of followed. A failure is reported and the rest goes on, as cp(1) does.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::vec::IntoIter;
 
 use uext4::FileKind;
 
-use crate::copy::{Id, Meta, Source, Target, Try, check_name};
+use crate::copy::{Id, Meta, Source, Target, There, Try, check_name};
 use crate::failure::{Outcome, Why};
 use crate::output::Told;
 use crate::progress::Progress;
@@ -32,6 +32,17 @@ pub(crate) struct Settings {
     pub(crate) verbose: bool,
 }
 
+impl Settings {
+    /// Whether what is there stays.
+    pub(crate) fn keeps(&self, there: There, meta: &Meta) -> bool {
+        self.no_clobber || self.update && there.mtime >= (meta.mtime.secs, meta.mtime.nanos)
+    }
+}
+
+/// Access lists, which a new file may get from its directory although the source has none. The
+/// second one is a directory's.
+const INHERITED: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
+
 /// Files with several names that were copied, by what they are in the source: hard links are kept
 /// among all that is copied with one table.
 pub(crate) type Links<T> = HashMap<Id, <T as Target>::Saved>;
@@ -42,6 +53,8 @@ pub(crate) struct Reports<'a> {
     pub(crate) progress: &'a mut Progress,
     /// What failed.
     pub(crate) outcome: &'a mut Outcome,
+    /// The images of the command, as files of the host: neither copied nor replaced.
+    pub(crate) images: &'a [Id],
 }
 
 /// State of one copy.
@@ -53,6 +66,7 @@ pub(crate) struct Copier<'a, S: Source, T: Target> {
     buffer: Vec<u8>,
     progress: &'a mut Progress,
     outcome: &'a mut Outcome,
+    images: &'a [Id],
 }
 
 /// A directory being copied.
@@ -96,10 +110,10 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         target: &'a T,
         settings: Settings,
         links: &'a mut Links<T>,
-        Reports { progress, outcome }: Reports<'a>,
+        Reports { progress, outcome, images }: Reports<'a>,
     ) -> Self {
         let buffer = vec![0; COPY_BYTES];
-        Self { source, target, settings, links, buffer, progress, outcome }
+        Self { source, target, settings, links, buffer, progress, outcome, images }
     }
 
     /// Copies `node` to `name` in `dir`. `is_meant`: what is there by that name is what the user
@@ -131,6 +145,7 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
     }
 
     fn walk(&mut self, first: Level<S, T>) {
+        let mut entered = HashSet::from([self.source.meta(&first.node).id]);
         let mut levels = vec![first];
         while let Some(level) = levels.last_mut() {
             let Some(name) = level.names.next() else {
@@ -149,9 +164,13 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
                 if self.source.is_left_out(&node, &path)? {
                     return Ok(None);
                 }
-                let id = self.source.meta(&node).id;
-                if levels.iter().any(|level| self.source.meta(&level.node).id == id) {
+                let meta = self.source.meta(&node);
+                if levels.iter().any(|level| self.source.meta(&level.node).id == meta.id) {
                     return Err(Why::new("directory loop; run fsck"));
+                }
+                let mut is_second = || self.source.is_tree() && !entered.insert(meta.id);
+                if meta.kind == FileKind::Directory && is_second() {
+                    return Err(Why::new("a second name of a directory; run fsck"));
                 }
                 let level = levels.last().expect("not popped since");
                 let spot = Spot { dir: &level.made, name: &name, is_meant: false };
@@ -166,6 +185,7 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
     }
 
     fn level(&self, node: S::Node, words: Words<'_>, made: T::Node) -> Try<Level<S, T>> {
+        spec::check_path(words.path)?;
         let names = self.source.names(&node)?.into_iter();
         Ok(Level { node, made, names, path: words.path.to_vec(), to: words.to.to_vec() })
     }
@@ -182,6 +202,12 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         if there.as_ref().is_some_and(|there| there.id == meta.id) {
             return Err(Why::new("source and target are the same file"));
         }
+        if self.images.contains(&meta.id) {
+            return Err(Why::new("is an image of this command; not copied"));
+        }
+        if there.as_ref().is_some_and(|there| self.images.contains(&there.id)) {
+            return words.target(Err(Why::new("is an image of this command; not replaced")));
+        }
         if meta.kind == FileKind::Directory {
             if !self.settings.recursive {
                 return Err(Why::new("-r not specified; omitting directory"));
@@ -190,10 +216,7 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
             self.tell(words);
             return self.level(node, words, made).map(Some);
         }
-        if let Some(there) = &there
-            && (self.settings.no_clobber
-                || self.settings.update && there.mtime >= (meta.mtime.secs, meta.mtime.nanos))
-        {
+        if there.is_some_and(|there| self.settings.keeps(there, &meta)) {
             return Ok(None);
         }
         if meta.kind == FileKind::Regular {
@@ -258,10 +281,30 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
     /// Owner, attributes, mode and times, in the order that keeps each.
     fn dress(&mut self, node: &S::Node, made: &T::Node, meta: &Meta, words: Words<'_>) -> Try<()> {
         words.target(self.target.set_owner(made, meta))?;
-        for xattr in self.source.xattrs(node)? {
-            words.target(self.target.set_xattr(made, &xattr))?;
+        let attributes = self.attributes(node, made, meta, words);
+        // Also after a failure: a file that is newer than its source is taken for a copy of it.
+        words.target(self.target.finish(made, meta))?;
+        attributes
+    }
+
+    /// All attributes that can be given; the first failure is told.
+    fn attributes(&self, node: &S::Node, made: &T::Node, meta: &Meta, words: Words<'_>) -> Try<()> {
+        let xattrs = self.source.xattrs(node)?;
+        let mut outcome = Ok(());
+        let lists = match meta.kind {
+            FileKind::Symlink => 0,
+            FileKind::Directory => 2,
+            _ => 1,
+        };
+        for name in &INHERITED[..lists] {
+            if xattrs.iter().all(|xattr| xattr.name != **name) {
+                outcome = outcome.and(words.target(self.target.remove_xattr(made, name)));
+            }
         }
-        words.target(self.target.finish(made, meta))
+        for xattr in &xattrs {
+            outcome = outcome.and(words.target(self.target.set_xattr(made, xattr)));
+        }
+        outcome
     }
 
     fn tell(&self, Words { path, to }: Words<'_>) {

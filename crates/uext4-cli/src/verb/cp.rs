@@ -11,7 +11,7 @@
 mod goal;
 mod stream;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -23,7 +23,7 @@ use crate::copy::host_target::HostTarget;
 use crate::copy::image_source::ImageSource;
 use crate::copy::image_target::ImageTarget;
 use crate::copy::tree::{Copier, Links, Reports, Settings, Words};
-use crate::copy::{Source, Target};
+use crate::copy::{Id, Source, Target, There};
 use crate::examples::{self, Examples};
 use crate::failure::{At, Outcome, Result, Why};
 use crate::glob;
@@ -33,7 +33,7 @@ use crate::operands;
 use crate::progress::Progress;
 use crate::spec::{self, Image, ImagePath, Location};
 
-use goal::{Form, Goal, Name, ends_in_slash, is_same_file};
+use goal::{Form, Goal, Name, ends_in_slash};
 
 /// What the help shows.
 const EXAMPLES: Examples = &[
@@ -125,6 +125,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         },
         progress: Progress::bytes("cp"),
         outcome: Outcome::default(),
+        images: goal::images(paths.iter().chain([&target])),
+        made: HashSet::new(),
     };
     match target {
         Location::Host(path) => job.run_export(&paths, &path)?,
@@ -140,6 +142,10 @@ struct Job {
     settings: Settings,
     progress: Progress,
     outcome: Outcome,
+    /// The images of all operands, as files of the host.
+    images: Vec<Id>,
+    /// What operands made in the target directory.
+    made: HashSet<Id>,
 }
 
 /// The image of the last source. It stays open while consecutive sources lie in the same one.
@@ -213,8 +219,9 @@ impl Job {
         let (volume, number) = images.open(&source.image)?;
         let found = resolve(volume, &source.path, self.last()).at("cp", source)?;
         let own = OsStr::from_bytes(spec::last_part(&source.path));
-        if [path, &path.join(own)].iter().any(|to| is_same_file(&source.image.path, to)) {
-            let why = Why::new("is the image that is read; not replaced");
+        // Also behind a link, which the copy would follow.
+        if [path, &path.join(own)].iter().any(|to| goal::is_any(to, &self.images)) {
+            let why = Why::new("is an image of this command; not replaced");
             return Err(why.at("cp", path.display()));
         }
         let node = ImageSource::node(found.inode().clone());
@@ -258,9 +265,10 @@ impl Job {
         let to = into.to.as_bytes();
         let path = match source {
             Location::Host(path) => {
+                let is_directory = ends_in_slash(path.as_os_str().as_bytes());
                 let node = match self.last() {
-                    Last::Follow => HostSource.open_contents(path),
-                    Last::Keep => HostSource.open(path),
+                    Last::Keep if !is_directory => HostSource.open(path),
+                    Last::Keep | Last::Follow => HostSource.open_contents(path),
                 };
                 let node = node.at("cp", path.display())?;
                 let words = Words { path: path.as_os_str().as_encoded_bytes(), to };
@@ -292,13 +300,15 @@ impl Job {
         links: &mut Links<T>,
     ) {
         let path = words.path;
-        let is_dir = source.meta(&node).kind == FileKind::Directory;
+        let meta = source.meta(&node);
+        let is_dir = meta.kind == FileKind::Directory;
         let own_name = spec::last_part(path);
         let nameless = matches!(own_name, b"" | b"." | b"..");
         let recursive = self.settings.recursive;
-        let (progress, outcome) = (&mut self.progress, &mut self.outcome);
-        let mut copier =
-            Copier::new(source, target, self.settings, links, Reports { progress, outcome });
+        let (is_meant, settings) = (self.last() == Last::Follow, self.settings);
+        let Self { progress, outcome, images, made, .. } = self;
+        let reports = Reports { progress, outcome, images };
+        let mut copier = Copier::new(source, target, settings, links, reports);
         match goal {
             Goal::As(dir, name) => copier.copy(node, words, (&dir, &name), true),
             // `cp -r DIR/. TARGET` copies what is in DIR.
@@ -314,10 +324,18 @@ impl Job {
                 let why = Why::new("-r not specified; omitting directory");
                 self.outcome.note(why.at("cp", spec::show(path)));
             }
-            // A recursive copy may have made a link there itself, from what an image holds.
             Goal::Into(dir) | Goal::Onto(dir) => {
-                let words = Words { to: &spec::join(words.to, own_name), ..words };
-                copier.copy(node, words, (&dir, own_name), !recursive);
+                let to = spec::join(words.to, own_name);
+                let there = || target.there(&dir, own_name).ok().flatten();
+                let is_lost =
+                    |there: &There| made.contains(&there.id) && !settings.keeps(*there, &meta);
+                if !is_dir && there().is_some_and(|there| is_lost(&there)) {
+                    let why = Why::new(operands::JUST_MADE).of(spec::show(&to));
+                    return self.outcome.note(why.at("cp", spec::show(path)));
+                }
+                // Where links are copied, one may have been made there by this command.
+                copier.copy(node, Words { to: &to, ..words }, (&dir, own_name), is_meant);
+                made.extend(there().map(|there| there.id));
             }
         }
     }

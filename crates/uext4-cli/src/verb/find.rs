@@ -175,7 +175,7 @@ impl Search<'_> {
 
     fn act(&mut self, action: Action, node: &Node, go: &mut Go) -> Result<bool> {
         match action {
-            Action::Prune if self.query.depth_first => return Ok(false),
+            Action::Prune if self.query.depth_first => {}
             Action::Prune => *go = Go::Past,
             Action::Quit => *go = Go::Stop,
             Action::Print | Action::Print0 | Action::Ls if self.told.json => self.item(node)?,

@@ -1,14 +1,15 @@
 //! `uext4 ln`: links in an image.
 
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-use uext4::{FileKind, InodeRef, RenameMode, Volume};
+use uext4::{FileKind, Ino, InodeRef, RenameMode, Volume};
 
 use crate::examples::{self, Examples};
 use crate::failure::{At, Result, Why};
 use crate::image_path::{Last, resolve, resolve_parent};
-use crate::operands::{self, Images, Try, caller};
+use crate::operands::{self, Images, JUST_MADE, Try, caller};
 use crate::output::Told;
 use crate::spec::{self, ImagePath, Location};
 
@@ -62,11 +63,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let told = Told::new(args.verbose);
     let mut images = Images::new("ln");
     images.among(&place, |volume, outcome| {
+        let mut made = HashSet::new();
         let into = goal(args, volume, &place, targets.len() > 1)?;
         for target in targets {
             let shown = OsStr::display(target);
             let text = match Location::parse(target) {
                 Location::Image(path) if path.image == place.image => path.path,
+                // Any text, such as that of a URL.
+                Location::Image(_) if args.symbolic => target.as_bytes().to_vec(),
                 Location::Image(_) => {
                     outcome.note(Why::new("is in another image").at("ln", shown));
                     continue;
@@ -77,7 +81,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                 false => place.clone(),
                 true => place.below(spec::last_part(&text)),
             };
-            match make(args, volume, &text, &link).at("ln", &link) {
+            match make(args, volume, &text, &link, &mut made).at("ln", &link) {
                 Ok(()) => told.say(&format!(
                     "'{link}' {} '{}'",
                     if args.symbolic { "->" } else { "=>" },
@@ -109,20 +113,30 @@ fn goal(args: &Args, volume: &Volume, place: &ImagePath, many: bool) -> Try<bool
     }
 }
 
-fn make(args: &Args, volume: &Volume, target: &[u8], link: &ImagePath) -> Try<()> {
+/// Makes a link, unless that would replace one of those `made` before by the same command.
+fn make(
+    args: &Args,
+    volume: &Volume,
+    target: &[u8],
+    link: &ImagePath,
+    made: &mut HashSet<Ino>,
+) -> Try<()> {
     let from = match args.symbolic {
         true => None,
         false => Some(hard_target(args, volume, target)?),
     };
     let (dir, name) = resolve_parent(volume, &link.path)?;
     let dir = dir.inode();
-    let make = |name: &[u8]| -> uext4::Result<()> {
+    let make = |name: &[u8]| -> uext4::Result<Ino> {
         match &from {
-            Some(inode) => volume.link(inode, dir, name),
-            None => volume.symlink(dir, name, target, caller()).map(drop),
+            Some(inode) => volume.link(inode, dir, name).map(|()| inode.ino()),
+            None => volume.symlink(dir, name, target, caller()).map(|inode| inode.ino()),
         }
     };
-    let Some(there) = operands::entry(volume, dir, &name)? else { return Ok(make(&name)?) };
+    let Some(there) = operands::entry(volume, dir, &name)? else {
+        made.insert(make(&name)?);
+        return Ok(());
+    };
     if !args.force {
         return Err(Why::new("File exists"));
     }
@@ -137,8 +151,13 @@ fn make(args: &Args, volume: &Volume, target: &[u8], link: &ImagePath) -> Try<()
             false => Ok(()),
         };
     }
+    // As ln(1): a text is easily written again.
+    if !args.symbolic && made.contains(&there.ino()) {
+        return Err(Why::new(JUST_MADE));
+    }
     drop(there);
-    replace(volume, dir, &name, make)
+    made.insert(replace(volume, dir, &name, make)?);
+    Ok(())
 }
 
 /// The inode of a hard link: any file but a directory, also a symbolic link itself.
@@ -160,14 +179,15 @@ fn replace(
     volume: &Volume,
     dir: &InodeRef,
     name: &[u8],
-    make: impl Fn(&[u8]) -> uext4::Result<()>,
-) -> Try<()> {
+    make: impl FnOnce(&[u8]) -> uext4::Result<Ino>,
+) -> Try<Ino> {
     let beside = operands::free_name(volume, dir)?;
-    make(&beside)?;
+    let made = make(&beside)?;
     let renamed = volume.rename(dir, &beside, dir, name, RenameMode::Replace);
     if renamed.is_err() {
         // The first failure is the one to tell.
         let _ = volume.unlink(dir, &beside);
     }
-    Ok(renamed?)
+    renamed?;
+    Ok(made)
 }

@@ -1,13 +1,14 @@
 //! `uext4 mv`: rename within an image.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 
-use uext4::{FileKind, InodeRef, RenameMode, Volume};
+use uext4::{FileKind, Ino, InodeRef, RenameMode, Volume};
 
 use crate::examples::{self, Examples};
 use crate::failure::{At, Result, Why};
 use crate::image_path::{Last, names, resolve, resolve_parent};
-use crate::operands::{self, Images, Try};
+use crate::operands::{self, Images, JUST_MADE, Try};
 use crate::output::Told;
 use crate::spec::{self, ImagePath};
 
@@ -57,12 +58,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut images = Images::new("mv");
     images.among(&target, |volume, outcome| {
         let into = is_into(args, volume, &paths, &target)?;
+        let mut moved = HashSet::new();
         for path in &paths {
             let to = match into {
                 true => target.below(spec::last_part(&path.path)),
                 false => target.clone(),
             };
-            if let Err(failure) = rename(args, volume, path, &to).at("mv", path) {
+            if let Err(failure) = rename(args, volume, path, &to, &mut moved).at("mv", path) {
                 outcome.note(failure);
             }
         }
@@ -100,7 +102,14 @@ fn is_respelled(volume: &Volume, paths: &[ImagePath], target: &ImagePath) -> boo
         && number(&path.path).is_some_and(|source| number(&target.path) == Some(source))
 }
 
-fn rename(args: &Args, volume: &Volume, from: &ImagePath, to: &ImagePath) -> Try<()> {
+/// Renames a file, unless that would replace one of those `moved` before by the same command.
+fn rename(
+    args: &Args,
+    volume: &Volume,
+    from: &ImagePath,
+    to: &ImagePath,
+    moved: &mut HashSet<Ino>,
+) -> Try<()> {
     let (old_dir, old_name) = resolve_parent(volume, &from.path)?;
     let inode = volume.lookup(old_dir.inode(), &old_name)?;
     let is_directory = inode.kind() == FileKind::Directory;
@@ -122,6 +131,12 @@ fn rename(args: &Args, volume: &Volume, from: &ImagePath, to: &ImagePath) -> Try
     if to.path.last() == Some(&b'/') && !is_directory {
         return Err(cannot(Why::new("Not a directory")));
     }
+    if let Some(there) = &there
+        && there.ino() != inode.ino()
+        && moved.contains(&there.ino())
+    {
+        return Err(cannot(Why::new(JUST_MADE)));
+    }
     if there.is_some_and(|there| there.ino() == inode.ino()) {
         let is_listed = |dir: &InodeRef, name: &[u8]| -> Try<bool> {
             Ok(names(volume, dir)?.iter().any(|listed| listed.name == name))
@@ -134,6 +149,7 @@ fn rename(args: &Args, volume: &Volume, from: &ImagePath, to: &ImagePath) -> Try
     volume
         .rename(old_dir.inode(), &old_name, new_dir.inode(), &new_name, RenameMode::Replace)
         .map_err(|error| cannot(error.into()))?;
+    moved.insert(inode.ino());
     Told::new(args.verbose).say(&format!("renamed '{from}' -> '{to}'"));
     Ok(())
 }

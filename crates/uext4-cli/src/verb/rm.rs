@@ -77,7 +77,7 @@ fn mark(levels: &mut [Emptying]) {
 impl Removal<'_> {
     fn remove(&mut self, args: &Args, path: &ImagePath) -> Try<()> {
         let (parent, name) = match resolve_parent(self.volume, &path.path) {
-            Err(why) if args.force && why.is_not_found() => return Ok(()),
+            Err(why) if args.force && why.is_absent() => return Ok(()),
             other => other?,
         };
         let parent = parent.inode();
@@ -114,10 +114,9 @@ impl Removal<'_> {
     }
 
     /// Removes a directory and all below it. What fails is told, and the rest is removed. Depth
-    /// costs heap, not stack; a directory that is its own ancestor, as a corrupt image may have,
-    /// is refused.
+    /// costs heap, not stack.
     fn tree(&mut self, parent: &InodeRef, dir: InodeRef, path: &ImagePath) -> Try<()> {
-        let mut levels = vec![self.level(dir, path.clone())?];
+        let mut levels = vec![self.level(parent, dir, path.clone())?];
         while let Some(top) = levels.last_mut() {
             let (step, path) = if let Some(name) = top.left.pop() {
                 let path = top.path.below(&name);
@@ -149,15 +148,18 @@ impl Removal<'_> {
             drop(child);
             return self.unlink(dir, name, path);
         }
-        if levels.iter().any(|level| level.dir.ino() == child.ino()) {
-            return Err(Why::new("directory loop; run fsck"));
-        }
-        let level = self.level(child, path.clone())?;
+        let level = self.level(dir, child, path.clone())?;
         levels.push(level);
         Ok(())
     }
 
-    fn level(&self, dir: InodeRef, path: ImagePath) -> Try<Emptying> {
+    /// Enters a directory, unless it belongs elsewhere: damage may give one a second name, also
+    /// below itself, and what is in it would go although nobody named it.
+    fn level(&self, parent: &InodeRef, dir: InodeRef, path: ImagePath) -> Try<Emptying> {
+        spec::check_path(&path.path)?;
+        if self.volume.lookup(&dir, b"..")?.ino() != parent.ino() {
+            return Err(Why::new("directory loop, or a second name of a directory; run fsck"));
+        }
         let left = names(self.volume, &dir)?.into_iter().map(|listed| listed.name).collect();
         Ok(Emptying { dir, path, left, keeps: false })
     }

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 
 use uext4::{FileKind, Volume};
 
+use crate::copy::Id;
 use crate::copy::host_target::HostTarget;
 use crate::failure::Why;
 use crate::image_path::{Last, Resolved, resolve, resolve_parent};
 use crate::operands::Try;
-use crate::spec;
+use crate::spec::{self, Location};
 
 /// Where copies go: into a directory under their own names, under one new name, or onto a
 /// directory that has no name of its own (`/`, `.`).
@@ -48,9 +49,24 @@ pub(super) fn ends_in_slash(path: &[u8]) -> bool {
     path.last() == Some(&b'/')
 }
 
-pub(super) fn is_same_file(one: &Path, other: &Path) -> bool {
-    let id = |path: &Path| path.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
-    id(one).is_some_and(|found| id(other) == Some(found))
+/// What a path of the host leads to.
+fn id(path: &Path) -> Option<Id> {
+    path.metadata().ok().map(|meta| (meta.dev(), meta.ino()))
+}
+
+/// Whether a path of the host leads to one of some files.
+pub(super) fn is_any(path: &Path, files: &[Id]) -> bool {
+    id(path).is_some_and(|id| files.contains(&id))
+}
+
+/// The files of the host that operands' images are in.
+pub(super) fn images<'l>(operands: impl Iterator<Item = &'l Location>) -> Vec<Id> {
+    let image = |operand: &'l Location| match operand {
+        Location::Image(path) => id(&path.image.path),
+        Location::Host(_) => None,
+    };
+    let journal = crate::journal::given();
+    operands.filter_map(image).chain(journal.and_then(|path| id(&path))).collect()
 }
 
 /// The target directory, and the new name when the path is not a directory itself.

@@ -61,6 +61,10 @@ impl<S: Source> Source for Mapped<'_, S> {
             .collect())
     }
 
+    fn is_tree(&self) -> bool {
+        self.source.is_tree()
+    }
+
     fn is_left_out(&self, node: &S::Node, path: &[u8]) -> Try<bool> {
         (self.leave_out)(&self.source.meta(node), path)
     }

@@ -197,7 +197,7 @@ impl Job<'_> {
         let image = ImageSource::new(self.volume, 0);
         let source = Mapped::new(&image, self.ownership, &leave_out);
         let (mut progress, mut outcome) = (Progress::bytes(VERB), Outcome::default());
-        let reports = Reports { progress: &mut progress, outcome: &mut outcome };
+        let reports = Reports { progress: &mut progress, outcome: &mut outcome, images: &[] };
         let mut links = Links::<HostTarget>::new();
         let settings = Settings {
             verb: VERB,

@@ -191,7 +191,7 @@ impl Copy<'_> {
             ..Settings::default()
         };
         let mut links = Links::<ImageTarget<'_>>::new();
-        let reports = Reports { progress, outcome };
+        let reports = Reports { progress, outcome, images: &[] };
         let mut copier = Copier::new(&source, &target, settings, &mut links, reports);
         let to = self.path.to_string();
         let words = Words { path: self.args.source.as_encoded_bytes(), to: to.as_bytes() };

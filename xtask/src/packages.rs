@@ -30,6 +30,7 @@ const PACKAGES: &[(&str, &str, &str)] = &[
     ("postgresql", "pg_createcluster", "the same, with a server of its own"),
     ("stress-ng", "stress-ng", "the load of `cargo xtask soak`"),
     ("util-linux", "fsfreeze", "a dirty image of a live kernel mount"),
+    ("umoci", "umoci", "the judge of layers of OCI images"),
     ("bsdutils", "script", "a terminal: progress and colours"),
     ("zsh", "zsh", "its completions"),
     ("fish", "fish", "its completions"),

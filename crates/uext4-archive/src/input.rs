@@ -29,6 +29,10 @@ impl Input {
         Self { stream: BufReader::with_capacity(BUFFER_BYTES, stream), format, at: 0 }
     }
 
+    pub(crate) fn format(&self) -> Format {
+        self.format
+    }
+
     /// Bytes taken so far.
     pub(crate) fn at(&self) -> u64 {
         self.at

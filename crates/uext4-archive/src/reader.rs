@@ -109,6 +109,17 @@ impl Reader {
         Ok(Some((at, count)))
     }
 
+    /// How the stream is compressed.
+    pub fn format(&self) -> Format {
+        self.input.format()
+    }
+
+    /// Bytes of the uncompressed stream that were taken. Behind [`Reader::next_member`] the data of
+    /// the file's ranges stands there, one after the other.
+    pub fn at(&self) -> u64 {
+        self.input.at()
+    }
+
     fn damaged(&self, what: &'static str) -> Error {
         Error::Damaged { at: self.input.at(), what }
     }

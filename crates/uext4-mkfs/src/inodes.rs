@@ -280,8 +280,9 @@ impl<'a> Files<'a> {
     fn root_directory(&mut self, options: &Options) -> Result<()> {
         let mode = options.root_mode.unwrap_or(ROOT_MODE);
         let mut raw = self.new_inode(FileKind::Directory, mode, 3);
-        raw.set_uid(options.root_owner.0);
-        raw.set_gid(options.root_owner.1);
+        let (uid, gid) = options.root_owner.unwrap_or_default();
+        raw.set_uid(uid);
+        raw.set_gid(gid);
         self.directory(Ino::ROOT, raw, 1, Some((b"lost+found", LOST_AND_FOUND)))
     }
 

@@ -85,9 +85,10 @@ pub struct Options {
     /// Usage types (`-T`), of which a later one overrides an earlier one; empty: by the size of the
     /// file system.
     pub usage: Vec<String>,
-    /// Owner of the root directory: user and group (`-E root_owner=`).
-    pub root_owner: (u32, u32),
-    /// Mode of the root directory (`-E root_perms=`); 755 if not given.
+    /// Owner of the root directory: user and group (`-E root_owner=`); root if not given, and if
+    /// nothing that fills it says otherwise.
+    pub root_owner: Option<(u32, u32)>,
+    /// Mode of the root directory (`-E root_perms=`); 755 in the same way.
     pub root_mode: Option<u16>,
     /// Start of directory hashes (`-E hash_seed=`); random if not given.
     pub hash_seed: Option<[u8; 16]>,

@@ -9,7 +9,7 @@ use uext4_mkfs::{JournalDevice, MkfsError, Options, Report, format_filled, forma
 use uuid::Uuid;
 
 use crate::examples::{self, Examples};
-use crate::failure::{At, Failure, Result, Why};
+use crate::failure::{Failure, Result, Why};
 use crate::image::Access;
 use crate::journal;
 use crate::output::Output;
@@ -33,6 +33,7 @@ mod words;
 const EXAMPLES: Examples = &[
     ("uext4 mkfs disk.img 1G", "make an image of 1 GiB"),
     ("uext4 mkfs -d rootfs -L root disk.img 512M", "fill it from a directory, and give it a label"),
+    ("uext4 mkfs -d rootfs.tar.zst disk.img", "fill it from a tar archive; its size is by that"),
     ("uext4 mkfs -t ext2 -b 1024 floppy.img 1440", "an image as old systems read it"),
 ];
 
@@ -102,9 +103,16 @@ pub(crate) struct Args {
     #[arg(short = 'r', value_name = "REVISION", default_value_t = 1,
         value_parser = clap::value_parser!(u8).range(..=1))]
     revision: u8,
-    /// Fill it from a directory
-    #[arg(short = 'd', value_name = "DIR")]
+    /// Fill it from a directory, a tar archive, also compressed (- for standard input), or an image
+    /// of an OCI layout
+    #[arg(short = 'd', value_name = "SOURCE")]
     fill: Option<PathBuf>,
+    /// With -d and an OCI layout of several images: the one of this name
+    #[arg(long = "ref", value_name = "NAME", requires = "fill")]
+    reference: Option<String>,
+    /// With -d and an image for several platforms: the one for this, as linux/arm64
+    #[arg(long, value_name = "OS/ARCH", requires = "fill")]
+    platform: Option<String>,
     /// With -d and without a size: a size of which so many percent are free, 10 if nothing is said
     #[arg(long, value_name = "PERCENT", conflicts_with_all = ["size", "shrink"],
         requires = "fill")]
@@ -195,11 +203,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let path = journal_path(args);
     check_journal(args, path.is_some())?;
     image.sector = sector(args, &image)?;
-    if let Some(dir) = &args.fill
-        && !dir.metadata().at("mkfs", dir.display())?.is_dir()
-    {
-        return Err(Why::new("Not a directory").at("mkfs", dir.display()));
-    }
     if options.size == Some(0) {
         return Err(Why::new("a size of 0 is too small: give a larger one").at("mkfs", &image));
     }
@@ -214,7 +217,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         _ => None,
     };
     // Before the image is there, which may be in it.
-    let source = args.fill.as_deref().map(|dir| fill::Source::read(dir, epoch)).transpose()?;
+    let source = args.fill.as_deref().map(|path| fill::Source::read(args, path, epoch));
+    let source = source.transpose()?;
     if let Some(source) = &source {
         fill::settle(args, &image, &mut options, external.as_ref(), source)?;
     }
@@ -254,7 +258,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut output = Output::new();
     summary::print(&report, &options, verbosity::given() == Verbosity::Verbose, &mut output)?;
     let user = rustix::process::geteuid();
-    if !user.is_root() && options.root_owner.0 != user.as_raw() && args.fill.is_none() {
+    let owner = options.root_owner.unwrap_or_default().0;
+    if !user.is_root() && owner != user.as_raw() && args.fill.is_none() {
         output.line("Its top directory is root's: with -E root_owner it is yours")?;
     }
     output.finish()

@@ -27,8 +27,8 @@ struct Plan<'a> {
     numbering: Numbering,
     form: Form,
     is_reproducible: bool,
-    root_owner: (u32, u32),
-    root_mode: u16,
+    root_owner: Option<(u32, u32)>,
+    root_mode: Option<u16>,
     shared: SharedBlocks,
     /// Blocks of attributes of regular files.
     acl_blocks: HashMap<NodeId, BlockNo>,
@@ -65,7 +65,7 @@ impl Files<'_> {
             numbering,
             is_reproducible: fill.is_reproducible,
             root_owner: options.root_owner,
-            root_mode: options.root_mode.unwrap_or(ROOT_MODE),
+            root_mode: options.root_mode,
             shared: SharedBlocks::default(),
             acl_blocks: HashMap::new(),
             stretches: Vec::new(),
@@ -127,10 +127,16 @@ impl Files<'_> {
         raw.set_uid(attributes.uid);
         raw.set_gid(attributes.gid);
         let is_plain_root = plan.is_root(id) && !plan.tree.has_root_attributes;
-        if is_plain_root {
-            raw.i_mode.set(kind.mode() | plan.root_mode);
-            raw.set_uid(plan.root_owner.0);
-            raw.set_gid(plan.root_owner.1);
+        if plan.is_root(id) {
+            let plain_mode = is_plain_root.then_some(ROOT_MODE);
+            if let Some(mode) = plan.root_mode.or(plain_mode) {
+                raw.i_mode.set(kind.mode() | mode);
+            }
+            let plain_owner = is_plain_root.then_some((0, 0));
+            if let Some((uid, gid)) = plan.root_owner.or(plain_owner) {
+                raw.set_uid(uid);
+                raw.set_gid(gid);
+            }
         }
         let has_extra = self.geometry.layout.inode_size > 128;
         let now = Timestamp { secs: i64::from(self.geometry.time), nanos: 0 };

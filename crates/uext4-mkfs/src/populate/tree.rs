@@ -158,8 +158,9 @@ pub enum TreeError {
 #[derive(Clone, Debug)]
 pub struct Tree {
     nodes: Vec<Node>,
-    /// Whether the attributes of the top are for the file system's root, too. Else only its
-    /// extended attributes and its times are, and the rest is as in an empty file system.
+    /// Whether the attributes of the top are for the file system's root, too, unless the options
+    /// give others. Else only its extended attributes and its times are, and the rest is as in an
+    /// empty file system.
     pub has_root_attributes: bool,
 }
 

@@ -1,38 +1,80 @@
 //! `-d`: what fills a new file system, and the size that it asks for.
 
+use std::fs::File;
+use std::os::fd::AsFd;
 use std::path::Path;
 
-use uext4_mkfs::populate::{Fill, HostTree, Room, digest, fitted};
+use uext4_mkfs::populate::{Contents, Fill, HostTree, Room, Tree, digest, fitted};
 use uext4_mkfs::{JournalDevice, MkfsError, Options};
 
+use self::blob::Blob;
+use self::held::Held;
+use self::layers::Layers;
+use self::layout::Choice;
+use self::members::Memory;
 use super::Args;
 use crate::failure::{Failure, Result, Why};
 use crate::spec::Image;
 use crate::verbosity::remark;
+
+mod blob;
+mod held;
+mod layers;
+mod layout;
+mod members;
 
 /// Percent of a file system that are free, if it has neither a size nor a share.
 const FREE_PERCENT: f64 = 10.0;
 
 /// What was named by `-d`, read but for the content of its files.
 pub(super) struct Source {
-    host: HostTree,
+    from: From,
     /// What `SOURCE_DATE_EPOCH` says.
     epoch: Option<u32>,
     threads: usize,
 }
 
+/// What it is.
+enum From {
+    Directory(HostTree),
+    Archives(Tree, Held),
+}
+
 impl Source {
     /// Reads the tree.
-    pub(super) fn read(path: &Path, epoch: Option<u32>) -> Result<Self> {
+    pub(super) fn read(args: &Args, path: &Path, epoch: Option<u32>) -> Result<Self> {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        let host = directory(path, threads)?;
-        Ok(Self { host, epoch, threads })
+        let choice =
+            Choice { reference: args.reference.as_deref(), platform: args.platform.as_deref() };
+        let is_directory = path != Path::new("-") && path.is_dir();
+        let is_layout = is_directory && layout::is_one(path);
+        if !is_layout && (choice.reference.or(choice.platform)).is_some() {
+            let why = "is no OCI image layout, of which --ref and --platform choose an image";
+            return Err(Why::new(why).at("mkfs", path.display()));
+        }
+        let from = match () {
+            () if is_layout => image(path, choice).map_err(|why| why.at("mkfs", path.display()))?,
+            () if is_directory => From::Directory(directory(path, threads)?),
+            () => archive(path).map_err(|why| why.at("mkfs", path.display()))?,
+        };
+        Ok(Self { from, epoch, threads })
+    }
+
+    fn tree(&self) -> &Tree {
+        match &self.from {
+            From::Directory(host) => &host.tree,
+            From::Archives(tree, _) => tree,
+        }
     }
 
     pub(super) fn fill(&self) -> Fill<'_> {
+        let contents: &dyn Contents = match &self.from {
+            From::Directory(host) => host,
+            From::Archives(_, held) => held,
+        };
         Fill {
-            tree: &self.host.tree,
-            contents: &self.host,
+            tree: self.tree(),
+            contents,
             is_reproducible: self.epoch.is_some(),
             threads: self.threads,
             progress: &|_| {},
@@ -50,6 +92,35 @@ fn directory(path: &Path, threads: usize) -> Result<HostTree> {
     Ok(host)
 }
 
+/// A tar archive, or standard input.
+fn archive(path: &Path) -> std::result::Result<From, Why> {
+    let file = match path == Path::new("-") {
+        true => File::from(std::io::stdin().as_fd().try_clone_to_owned()?),
+        false => File::open(path)?,
+    };
+    let (mut held, mut memory, mut layers) = (Held::default(), Memory::default(), Layers::new());
+    let stream = Box::new(file.try_clone()?);
+    let name = path.display().to_string();
+    let members = members::read(&name, &file, stream, &mut held, &mut memory)?;
+    layers.add(members, &mut memory)?;
+    held.finish()?;
+    Ok(From::Archives(layers.tree, held))
+}
+
+/// An image of an OCI layout.
+fn image(path: &Path, choice: Choice<'_>) -> std::result::Result<From, Why> {
+    let (mut held, mut memory, mut layers) = (Held::default(), Memory::default(), Layers::new());
+    for layer in layout::layers(path, choice)? {
+        let blob = Blob::open(path, &layer)?;
+        let members = blob
+            .read(|stream| members::read(&blob.name, &blob.file, stream, &mut held, &mut memory))?;
+        let added = layers.add_layer(members, &mut memory);
+        added.map_err(|why| why.of(&blob.name))?;
+    }
+    held.finish()?;
+    Ok(From::Archives(layers.tree, held))
+}
+
 fn failure(error: MkfsError) -> Failure {
     Failure::line(&format!("mkfs: {error}"))
 }
@@ -64,7 +135,7 @@ pub(super) fn settle(
     source: &Source,
 ) -> Result<()> {
     if let Some(epoch) = source.epoch {
-        options.make_reproducible(epoch, &digest(&source.host.tree, epoch));
+        options.make_reproducible(epoch, &digest(source.tree(), epoch));
     }
     let is_new = image.path.metadata().map_or(true, |meta| meta.is_file() && meta.len() == 0);
     let room = match args.free {

@@ -101,7 +101,7 @@ pub(super) const EXTENDED: &[Word] = &[
         "[=UID:GID]",
         "Owner of the top directory; bare: the caller",
         |to, value| {
-            to.options.root_owner = root_owner(value).ok_or("want UID:GID")?;
+            to.options.root_owner = Some(root_owner(value).ok_or("want UID:GID")?);
             Ok(())
         },
     ),

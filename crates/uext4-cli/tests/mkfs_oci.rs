@@ -1,0 +1,242 @@
+//! `uext4 mkfs -d` of an OCI image layout.
+//!
+//! Fault model: a layer is applied out of order; what it takes away stays, or it takes away what it
+//! brings itself; an image or a part is taken that was not meant.
+
+#[macro_use]
+mod common;
+#[path = "common/oci.rs"]
+mod oci;
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+
+use common::{Scratch, assert_clean, at, has, is_root, run, run_fails, run_ok, system};
+use oci::{Layout, Member};
+use serde_json::json;
+use uext4_archive::Format;
+
+const LOWEST: &[Member<'_>] = &[
+    ("./", ""),
+    // Else it would have the time of each build.
+    ("lost+found/", ""),
+    ("bin/", ""),
+    ("bin/tool", "lowest"),
+    ("bin/link == bin/tool", ""),
+    ("etc/", ""),
+    ("etc/gone", "x"),
+    ("etc/kept", "kept"),
+    ("etc/opaque/", ""),
+    ("etc/opaque/gone", "x"),
+    ("etc/opaque/sub/", ""),
+    ("etc/opaque/sub/gone", "x"),
+    ("lib/", ""),
+    ("lib/a", "x"),
+    ("to dir", "a file"),
+    ("to file/", ""),
+    ("to file/gone", "x"),
+    ("usr/", ""),
+    ("usr/lib/", ""),
+    ("usr/lib/gone", "x"),
+    ("lib64 -> usr/lib", ""),
+    ("merged -> usr", ""),
+];
+
+/// Whiteouts stand before and behind what they are beside; an opaque directory is not named itself;
+/// a whiteout is below a symbolic link, and below a directory in the place of one.
+const MIDDLE: &[Member<'_>] = &[
+    ("bin/", ""),
+    ("bin/tool", "middle"),
+    ("etc/.wh.gone", ""),
+    ("etc/opaque/before", "of the layer"),
+    ("etc/opaque/.wh..wh..opq", ""),
+    ("etc/opaque/sub/", ""),
+    ("etc/opaque/sub/new", "of the layer"),
+    ("lib/.wh.a", ""),
+    ("to dir/", ""),
+    ("to dir/new", "in it"),
+    ("to file", "a file now"),
+    ("lib64/.wh.gone", ""),
+    ("lib64/through", "a link"),
+    ("merged/", ""),
+    ("merged/.wh.lib", ""),
+    (".wh.not there", ""),
+];
+
+const HIGHEST: &[Member<'_>] =
+    &[("lib/a", "again"), ("bin/third == bin/link", ""), ("etc/", ""), (".wh.to file", "")];
+
+const WANT: &[Member<'_>] = &[
+    ("/bin/tool", "middle"),
+    ("/bin/link", "lowest"),
+    ("/bin/third", "lowest"),
+    ("/etc/kept", "kept"),
+    ("/etc/opaque/before", "of the layer"),
+    ("/etc/opaque/sub/new", "of the layer"),
+    ("/lib/a", "again"),
+    ("/to dir/new", "in it"),
+    ("/usr/lib/through", "a link"),
+];
+
+fn mkfs(words: &[&str], source: &Path, image: &Path) -> Vec<OsString> {
+    let words = ["mkfs", "-q"].into_iter().chain(words.iter().copied()).map(OsString::from);
+    words.chain(["-d".into(), source.into(), image.into()]).collect()
+}
+
+/// A layout of one image of three layers, named `three`.
+fn three_layers(scratch: &Scratch) -> Layout {
+    let mut layout = Layout::new(scratch.path("layout"));
+    let layers = [
+        layout.layer(LOWEST, Format::Gzip),
+        layout.layer(MIDDLE, Format::Plain),
+        layout.layer(HIGHEST, Format::Zstd),
+    ];
+    let image = layout.image(&layers);
+    layout.name("three", image);
+    layout
+}
+
+#[test]
+fn layers_give_the_tree_of_the_specification() {
+    let scratch = Scratch::new();
+    let (layout, image) = (three_layers(&scratch), scratch.path("image"));
+    run_ok(mkfs(&[], &layout.path, &image));
+    assert_clean(&image);
+    for (path, want) in WANT {
+        let text = run_ok(["cat".into(), at(&image, path)]);
+        assert_eq!(String::from_utf8(text).unwrap(), *want, "{path}");
+    }
+    let found = run_ok(["find".into(), at(&image, "/"), "-type".into(), "f".into()]);
+    assert_eq!(String::from_utf8(found).unwrap().lines().count(), WANT.len());
+}
+
+/// umoci unpacks the layers into a directory, which is built again.
+#[test]
+fn umoci_has_the_same_tree() {
+    if !has("umoci") || !is_root() {
+        skip!("no umoci, or not root");
+    }
+    let scratch = Scratch::new();
+    let (image, other) = (scratch.path("image"), scratch.path("other"));
+    let mut layout = Layout::new(scratch.path("layout"));
+    // umoci of Debian 12 reads no zstd.
+    let layers = [
+        layout.layer(LOWEST, Format::Gzip),
+        layout.layer(MIDDLE, Format::Plain),
+        layout.layer(HIGHEST, Format::Gzip),
+    ];
+    let three = layout.image(&layers);
+    layout.name("three", three);
+    run_ok(mkfs(&[], &layout.path, &image));
+    let bundle = scratch.path("bundle");
+    let mut source = layout.path.clone().into_os_string();
+    source.push(":three");
+    let unpacked = system("umoci").args(["unpack", "--image"]).arg(source).arg(&bundle).output();
+    let unpacked = unpacked.unwrap();
+    assert!(unpacked.status.success(), "{}", String::from_utf8_lossy(&unpacked.stderr));
+    run_ok(mkfs(&["-E", "root_owner=0:100"], &bundle.join("rootfs"), &other));
+    let difference = run(["diff".into(), image.into_os_string(), other.into_os_string()]);
+    assert_eq!(String::from_utf8_lossy(&difference.stdout), "", "{difference:?}");
+    assert!(difference.status.success(), "{difference:?}");
+}
+
+#[test]
+fn two_builds_of_a_layout_are_the_same_to_the_byte() {
+    let scratch = Scratch::new();
+    let layout = three_layers(&scratch);
+    let build = |name: &str| {
+        let image = scratch.path(name);
+        let mut command = system(common::UEXT4);
+        command.args(mkfs(&["--shrink"], &layout.path, &image));
+        assert!(command.env("SOURCE_DATE_EPOCH", "1700000000").status().unwrap().success());
+        fs::read(image).unwrap()
+    };
+    assert!(build("one") == build("two"));
+}
+
+#[test]
+fn the_image_that_is_meant_is_chosen() {
+    let scratch = Scratch::new();
+    let mut layout = Layout::new(scratch.path("layout"));
+    let image = scratch.path("image");
+    let make = |words: &[&str], want: &str| {
+        let path = scratch.path("layout");
+        match want.strip_prefix('!') {
+            Some(why) => run_fails(mkfs(words, &path, &image), why),
+            None => {
+                run_ok(mkfs(words, &path, &image));
+                assert_eq!(run_ok(["cat".into(), at(&image, "/which")]), want.as_bytes());
+                fs::remove_file(&image).unwrap();
+            }
+        }
+    };
+    make(&[], "!has no image");
+    let one = |text| layout.image(&[layout.layer(&[("which", text)], Format::Gzip)]);
+    let (first, second, intel, arm) = (one("first"), one("second"), one("intel"), one("arm"));
+    layout.name("v1", first);
+    make(&[], "first");
+    make(&["--ref", "v2"], "!no such image; it has v1");
+    layout.name("v2", second);
+    make(&[], "!several images; choose by --ref or --platform: v1, v2");
+    make(&["--ref", "v2"], "second");
+    let with = |mut of: serde_json::Value, architecture: &str, is_statement: bool| {
+        of["platform"] = json!({"os": "linux", "architecture": architecture, "variant": "v8"});
+        if is_statement {
+            of["annotations"] = json!({"vnd.docker.reference.type": "attestation-manifest"});
+        }
+        of
+    };
+    let manifests = [
+        with(intel.clone(), "amd64", false),
+        with(arm, "arm64", false),
+        with(intel, "unknown", true),
+    ];
+    let index = layout.document("index", &json!({"schemaVersion": 2, "manifests": manifests}));
+    layout.name("v3", index);
+    make(&["--ref", "v3"], "!(no name) linux/amd64/v8, (no name) linux/arm64/v8");
+    make(&["--ref", "v3", "--platform", "linux/arm64"], "arm");
+    make(&["--ref", "v3", "--platform", "linux/arm64/v8"], "arm");
+    make(&["--ref", "v3", "--platform", "linux/arm64/v7"], "!no such image");
+}
+
+#[test]
+fn parts_that_are_not_those_meant_are_refused() {
+    let scratch = Scratch::new();
+    let image = scratch.path("image");
+    let mut count = 0;
+    let mut refused = |spoil: &dyn Fn(&Layout, &mut serde_json::Value), why: &str| {
+        count += 1;
+        let mut layout = Layout::new(scratch.path(format!("layout {count}")));
+        let (mut layer, _) = layout.layer(&[("a", &"text ".repeat(99))], Format::Plain);
+        spoil(&layout, &mut layer);
+        let manifest = layout.document("manifest", &json!({"layers": [layer]}));
+        layout.name("one", manifest);
+        run_fails(mkfs(&[], &layout.path, &image), why);
+        assert!(!image.exists(), "{why}");
+    };
+    let rewrite = |layout: &Layout, layer: &serde_json::Value, change: &dyn Fn(&mut Vec<u8>)| {
+        let path = layout.blob_path(layer);
+        let mut bytes = fs::read(&path).unwrap();
+        change(&mut bytes);
+        fs::write(path, bytes).unwrap();
+    };
+    refused(&|of, layer| rewrite(of, layer, &|bytes| bytes[600] ^= 1), "its digest is another");
+    // Also where the archive seems damaged, and behind its end.
+    refused(&|of, layer| rewrite(of, layer, &|bytes| bytes[3] ^= 1), "its digest is another");
+    let last = |bytes: &mut Vec<u8>| *bytes.last_mut().unwrap() = 1;
+    refused(&|of, layer| rewrite(of, layer, &last), "its digest is another");
+    refused(&|of, layer| rewrite(of, layer, &|bytes| bytes.push(0)), "is named as one of");
+    refused(&|of, layer| fs::remove_file(of.blob_path(layer)).unwrap(), "no such file");
+    let leave = json!("sha256:../../../../../../etc/passwd");
+    refused(&|_, layer| layer["digest"] = leave.clone(), "want sha256 or sha512");
+    let foreign = json!("application/vnd.oci.image.layer.v1.tar+gzip+encrypted");
+    refused(&|_, layer| layer["mediaType"] = foreign.clone(), "cannot be read: application/vnd");
+    let bad = |of: &Layout, layer: &mut _| *layer = of.layer(&[(".wh.", "")], Format::Plain).0;
+    refused(&bad, "takes away no name");
+    let layout = Layout::new(scratch.path("other"));
+    fs::write(layout.path.join("oci-layout"), r#"{"imageLayoutVersion": "2.0.0"}"#).unwrap();
+    run_fails(mkfs(&[], &layout.path, &image), "version 2.0.0");
+    fs::write(layout.path.join("oci-layout"), "[").unwrap();
+    run_fails(mkfs(&[], &layout.path, &image), "cannot be read");
+}

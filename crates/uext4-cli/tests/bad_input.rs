@@ -331,7 +331,7 @@ fn small_slips_are_told() {
         ["mkfs".into(), "-d".into(), "/nonexist".into(), new(), "16M".into()],
         "/nonexist: No such file or directory",
     );
-    run_fails(["mkfs".into(), "-d".into(), etc(), new(), "16M".into()], "Not a directory");
+    run_fails(["mkfs".into(), "-d".into(), etc(), new(), "16M".into()], "is not a tar archive");
     run_fails(["mkfs".into(), new(), "0".into()], "too small");
     assert!(!scratch.path("new").exists());
 }

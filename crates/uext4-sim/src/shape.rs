@@ -80,7 +80,7 @@ fn run(command: &mut Command, fine: &[i32]) -> io::Result<()> {
 
 /// Files of every kind: hashed directories of one and two levels, fragments, holes, links,
 /// attributes in the inode and in blocks.
-fn fill(tree: &Path) -> io::Result<()> {
+pub(crate) fn fill(tree: &Path) -> io::Result<()> {
     let dir = |name: &str| {
         let path = tree.join(name);
         fs::create_dir_all(&path)?;

@@ -8,7 +8,7 @@ use crate::hostile::{Effect, Outcome, Yard};
 
 use Effect::{Changes, Reads};
 
-/// Calls on `i.img` in the yard; a sound image of the same sort is `sound.img`, a file `one`.
+/// Calls on `i.img` in the yard; `sound.img` is a sound image, `one` a file.
 const CALLS: &[(Effect, &str)] = &[
     (Reads, "info i.img"),
     (Reads, "journal -bO i.img"),
@@ -19,25 +19,45 @@ const CALLS: &[(Effect, &str)] = &[
     (Reads, "stat -c %N%C%U i.img:/* i.img:/*/*"),
     (Reads, "ls -laR i.img:/"),
     (Reads, "ls --json -R i.img:/"),
+    (Reads, "tree -asD i.img"),
+    (Reads, "tree --json i.img"),
+    (Reads, "find i.img:/ -size +0 -newer one -ls -o -print0"),
+    (Reads, "find --json i.img:/"),
+    (Reads, "du -a i.img"),
+    (Reads, "df -i i.img"),
     (Reads, "cat i.img:/target i.img:/fragments i.img:/slow"),
     (Reads, "stat i.img:/ i.img:/sparse i.img:/fifo i.img:/names"),
+    (Reads, "verity verify i.img:/target"),
     (Reads, "stats i.img"),
     (Reads, "extents -v i.img:/fragments i.img:/sparse"),
     (Reads, "frag i.img"),
     (Reads, "freefrag i.img"),
     (Reads, "quota i.img"),
+    (Reads, "diff i.img sound.img"),
+    (Reads, "diff --json sound.img i.img"),
     (Reads, "fsck -n i.img"),
     (Reads, "cp -r i.img:/ out"),
+    (Reads, "cp i.img:/target -"),
+    (Reads, "resize -n i.img 64M"),
     (Changes, "mkdir -p i.img:/some/new/directory"),
     (Changes, "cp one i.img:/some/one"),
+    (Changes, "cp -a i.img:/dir1 i.img:/copy"),
     (Changes, "cp -r i.img:/some i.img:/dir1"),
-    (Changes, "mv i.img:/some i.img:/dir2/moved"),
+    (Changes, "ln i.img:/target i.img:/dir1/linked"),
+    (Changes, "ln -s /target i.img:/dir2/symlink"),
+    (Changes, "touch i.img:/new i.img:/target i.img:/sparse"),
+    (Changes, "truncate -s 1M i.img:/fragments i.img:/target"),
+    (Changes, "truncate -s 0 i.img:/sparse i.img:/fragments"),
+    (Changes, "chmod -R u+w,go-w i.img:/"),
+    (Changes, "chown -R 7:8 i.img:/"),
+    (Changes, "mv i.img:/dir1 i.img:/dir2/moved"),
     (Changes, "chattr +i i.img:/target"),
     (Changes, "label i.img other"),
     (Changes, "xattr set i.img:/target user.new value"),
     (Changes, "tune --extents i.img"),
     (Changes, "trim i.img"),
-    (Changes, "rm -r i.img:/names i.img:/a i.img:/fragments"),
+    (Changes, "resize i.img 64M"),
+    (Changes, "rm -r i.img:/names i.img:/a i.img:/fragments i.img:/dir1"),
 ];
 
 /// Damaged images by number, and where the command is called on them.
@@ -48,12 +68,12 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// Makes the sound images, for calls of `binary`.
+    /// Makes the sound images whose mke2fs options contain `word`, for calls of `binary`.
     ///
     /// # Errors
-    /// e2fsprogs are missing or fail.
-    pub fn new(binary: &Path) -> io::Result<Self> {
-        Ok(Self { cases: Cases::new()?, yard: Yard::new(binary)? })
+    /// None of them does; e2fsprogs are missing or fail.
+    pub fn new(binary: &Path, word: &str) -> io::Result<Self> {
+        Ok(Self { cases: Cases::with(word)?, yard: Yard::new(binary)? })
     }
 
     /// Calls every verb on the image of a case; one that changes gets the image as it was.
@@ -65,6 +85,9 @@ impl Trial {
         let mut outcome = Outcome { what, ..Outcome::default() };
         let work = self.yard.work();
         std::fs::write(work.join("one"), b"one")?;
+        if let Some((_, sound)) = self.cases.bases().next() {
+            sound.save(&work.join("sound.img"))?;
+        }
         let image = work.join("i.img");
         device.save(&image)?;
         for (effect, words) in CALLS {

@@ -13,6 +13,7 @@
 //! # Not covered
 //! What a damaged file shows: that is the checker's affair (`fsck-diff`). Mounts.
 
+pub mod archives;
 pub mod images;
 mod yard;
 

@@ -24,6 +24,11 @@ impl Progress {
         Self::start(verb, "{spinner} {prefix}: {bytes} written, {bytes_per_sec}")
     }
 
+    /// Starts to count the names that `verb` looks at.
+    pub(crate) fn names(verb: &'static str) -> Self {
+        Self::start(verb, "{spinner} {prefix}: {human_pos} names ({elapsed})")
+    }
+
     /// Shows that `what` is waited for.
     pub(crate) fn wait(verb: &'static str, what: String) -> Self {
         let progress = Self::start(verb, "{spinner} {prefix}: {msg} ({elapsed})");
@@ -55,6 +60,11 @@ impl Progress {
     /// Counts bytes.
     pub(crate) fn add_bytes(&self, bytes: u64) {
         self.bar.inc(bytes);
+    }
+
+    /// Counts what is counted.
+    pub(crate) fn add(&self, count: usize) {
+        self.bar.inc(count as u64);
     }
 
     /// Counts a file.

@@ -16,6 +16,7 @@ use super::inode::{self, Found};
 use super::{Settings, Side};
 use crate::failure::Why;
 use crate::image_path::names;
+use crate::progress::Progress;
 use crate::spec;
 
 /// Threads, at most.
@@ -60,6 +61,7 @@ struct Walk<'a> {
     changed: Condvar,
     /// Directories that were entered, by side.
     entered: Mutex<HashSet<(usize, Ino)>>,
+    progress: Progress,
 }
 
 /// Walks down from a pair of inodes.
@@ -72,6 +74,7 @@ pub(super) fn run(sides: &[Side; 2], settings: Settings, roots: [Ino; 2]) -> Fin
         queue: Mutex::new(Queue { jobs: vec![first], busy: 0 }),
         changed: Condvar::new(),
         entered: Mutex::new(HashSet::new()),
+        progress: Progress::names("diff"),
     };
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
     let mut all = Findings::default();
@@ -166,6 +169,7 @@ impl<'a> Worker<'a> {
             match job {
                 Job::Directory { below, inodes } => self.directory(below, inodes),
                 Job::Names { below, names } => {
+                    self.walk.progress.add(names.len());
                     for (name, inodes) in names {
                         self.name(spec::join(&below, &name), inodes);
                     }

@@ -1,6 +1,6 @@
 //! Every verb on damaged images and archives: the short form of `cargo xtask hostile`.
 //!
-//! Fault model: as in `uext4_sim::hostile`. A panic planted in a verb, a message without the
+//! Fault model: as in `uext4_sim::hostile`. A panic injected into a verb, a message without the
 //! program's name, and a file that `cp -r` makes beside its target were each seen.
 
 use std::path::Path;

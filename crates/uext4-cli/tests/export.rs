@@ -183,7 +183,7 @@ fn nothing_leaves_the_target() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("cannot overwrite a non-directory with a directory"), "{said}");
-    assert!(said.contains("is the image that is read; not replaced"), "{said}");
+    assert!(said.contains("is an image of this command; not replaced"), "{said}");
     assert_eq!(fs::read(outside.join("precious")).unwrap(), b"untouched");
     assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);
     assert_eq!(fs::read(out.join("name")).unwrap(), b"of the image");

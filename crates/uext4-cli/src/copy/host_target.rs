@@ -21,15 +21,13 @@ use rustix::fs::{
 use rustix::io::Errno;
 use uext4::{FileKind, Timestamp};
 
-use crate::copy::{Id, Meta, Target, There, Try, Xattr, check_name};
+use crate::copy::{Meta, Target, There, Try, Xattr, check_name};
 use crate::failure::Why;
 
 /// A directory to copy into.
 pub(crate) struct HostTarget {
     root: Arc<OwnedFd>,
     is_root: bool,
-    /// A file that is not replaced.
-    kept: Option<Id>,
 }
 
 /// A file made in it.
@@ -51,13 +49,7 @@ impl HostTarget {
     pub(crate) fn open(dir: &Path) -> Try<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = Arc::new(rustix::fs::open(dir, flags, Mode::empty())?);
-        Ok(Self { root, is_root: rustix::process::geteuid().is_root(), kept: None })
-    }
-
-    /// The same, but the image that is read is not replaced, should it lie in the target.
-    pub(crate) fn keeping(self, image: &Path) -> Self {
-        let kept = rustix::fs::stat(image).ok().map(|stat| (stat.st_dev, stat.st_ino));
-        Self { kept, ..self }
+        Ok(Self { root, is_root: rustix::process::geteuid().is_root() })
     }
 
     /// The directory itself.
@@ -83,9 +75,6 @@ impl HostTarget {
     /// Removes a file or link that stands at a name, or what is of the kind that shall stand there.
     fn clear(&self, dir: &OwnedFd, name: &CString, new: FileType) -> Try<()> {
         let Some(stat) = Self::stat(dir, name)? else { return Ok(()) };
-        if self.kept == Some((stat.st_dev, stat.st_ino)) {
-            return Err(Why::new("is the image that is read; not replaced"));
-        }
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => {
                 return Err(Why::new("cannot overwrite a directory with a non-directory"));

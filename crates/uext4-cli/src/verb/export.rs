@@ -18,10 +18,10 @@ use uext4_archive::Format;
 use crate::archive::export::{self, Out};
 use crate::archive::mapped::Mapped;
 use crate::archive::ownership::{OwnerRule, Ownership, RULE_HELP};
-use crate::copy::Meta;
 use crate::copy::host_target::HostTarget;
 use crate::copy::image_source::ImageSource;
 use crate::copy::tree::{Copier, Links, Reports, Settings, Words};
+use crate::copy::{Id, Meta};
 use crate::examples::{self, Examples};
 use crate::failure::{At, Outcome, Result, Why};
 use crate::image::{self, Access};
@@ -179,7 +179,8 @@ impl Job<'_> {
     fn to_directory(&self, dir: &InodeRef) -> Result<()> {
         let to = PathBuf::from(&self.args.target);
         let target = Self::open_directory(&to).at(VERB, to.display())?;
-        let target = target.keeping(&self.path.image.path);
+        let stat = rustix::fs::stat(&self.path.image.path).ok();
+        let images: Vec<Id> = stat.iter().map(|stat| (stat.st_dev, stat.st_ino)).collect();
         let (first, refused) = (Cell::new(None), Cell::new(0_u64));
         let leave_out = |meta: &Meta, path: &[u8]| {
             if self.left_out.is_some_and(|ino| u64::from(ino.get()) == meta.id.1) {
@@ -197,7 +198,7 @@ impl Job<'_> {
         let image = ImageSource::new(self.volume, 0);
         let source = Mapped::new(&image, self.ownership, &leave_out);
         let (mut progress, mut outcome) = (Progress::bytes(VERB), Outcome::default());
-        let reports = Reports { progress: &mut progress, outcome: &mut outcome, images: &[] };
+        let reports = Reports { progress: &mut progress, outcome: &mut outcome, images: &images };
         let mut links = Links::<HostTarget>::new();
         let settings = Settings {
             verb: VERB,

@@ -19,6 +19,7 @@
 mod append;
 mod archive;
 mod bench;
+mod build;
 mod check;
 mod command;
 mod compare;

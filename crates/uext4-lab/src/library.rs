@@ -1,10 +1,7 @@
 //! The loads on a [`Volume`] of this process.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
-use std::io::{self, Read};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::io;
 use std::path::Path;
 use std::thread;
 
@@ -54,40 +51,6 @@ pub(crate) fn unpack(volume: &Volume, archive: &Path) -> Result<()> {
     }
     for (dir, mtime) in late {
         set_mtime(volume, &dir, mtime)?;
-    }
-    Ok(())
-}
-
-/// Copies what is in a directory of the host into the root.
-pub(crate) fn import(volume: &Volume, from: &Path) -> Result<()> {
-    let mut buf = vec![0; COPY_BYTES];
-    import_dir(volume, from, &volume.root()?, &mut buf)
-}
-
-fn import_dir(volume: &Volume, from: &Path, into: &InodeRef, buf: &mut [u8]) -> Result<()> {
-    let listed: io::Result<Vec<_>> = fs::read_dir(from).and_then(Iterator::collect);
-    let mut listed = listed.doing(format_args!("listing {}", from.display()))?;
-    // The order of a directory on the host is a matter of chance.
-    listed.sort_by_key(fs::DirEntry::file_name);
-    for entry in listed {
-        let (path, name) = (entry.path(), entry.file_name());
-        let failed = || format!("reading {}", path.display());
-        let meta = entry.metadata().doing(failed())?;
-        let (name, mode) = (name.as_bytes(), (meta.mode() & 0o7777) as u16);
-        let made = if meta.is_dir() {
-            let made = create(volume, into, name, FileKind::Directory, mode)?;
-            import_dir(volume, &path, &made, buf)?;
-            made
-        } else if meta.is_symlink() {
-            let target = fs::read_link(&path).doing(failed())?;
-            volume.symlink(into, name, target.as_os_str().as_bytes(), Owner::default())?
-        } else {
-            let mut source = File::open(&path).doing(failed())?;
-            let made = create(volume, into, name, FileKind::Regular, mode)?;
-            copy(|buf| source.read(buf), &volume.open_file(&made)?, buf)?;
-            made
-        };
-        set_mtime(volume, &made, u64::try_from(meta.mtime()).unwrap_or(0))?;
     }
     Ok(())
 }

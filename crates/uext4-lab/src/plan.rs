@@ -40,8 +40,8 @@ pub struct Plan {
     /// Mount options of uext4, separated by commas, that loads that sync or allocate are run with
     /// beside the default.
     pub variants: Vec<String>,
-    /// Forms of the loads that have several; empty: both of E1a and E4, directories divided in M4
-    /// and M6.
+    /// Forms of the loads that have several; empty: both of E1a and E4, the usual one of M4,
+    /// M6 and M7.
     pub forms: Vec<Form>,
     /// Sizes of a request of E4, in bytes, multiples of 4,096; empty: 4, 8, 12 and 16 KiB.
     pub blocks: Vec<u32>,

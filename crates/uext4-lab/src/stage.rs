@@ -92,9 +92,9 @@ impl Stage {
         // Room for twice the data: an image that is almost full is another load.
         let image_bytes = (2 * data).next_multiple_of(1 << 20).max(IMAGE_BYTES_MIN);
         let stage = Self::new(store, folder, image_bytes)?;
-        // Two images with data in them, the archive, and for M7 the tree itself.
+        // Two images with data in them, the archive, and for M7 both trees themselves.
         require_room(stage.images.path(), 3 * data)?;
-        require_room(stage.sources.path(), 2 * data)?;
+        require_room(stage.sources.path(), 3 * data)?;
         Ok(stage)
     }
 

@@ -16,6 +16,11 @@ const BYTES: u64 = 757_000_000;
 const SEED: u64 = 0x7565_7874_3400_0001;
 /// Modification times lie within a year after this moment (2024-01-01, in seconds since 1970).
 const MTIME_FIRST: u64 = 1_704_067_200;
+/// No entry is younger than this.
+pub(crate) const EPOCH: u32 = 1_735_689_600;
+/// Files of the tree that is one directory, and bytes of each.
+const FLAT_FILES: u32 = 120_000;
+const FLAT_FILE_BYTES: u64 = 1024;
 /// Paths fit the name field of an archive header.
 const PATH_MAX: usize = 99;
 
@@ -95,6 +100,18 @@ impl Tree {
         // Depth first, as archives of directories are: tar(1) sets the times of a directory when
         // it meets a member that is not below it.
         entries.sort_by(|a, b| a.path.split('/').cmp(b.path.split('/')));
+        Self { entries }
+    }
+
+    /// Another one: small files, all in one directory.
+    pub(crate) fn flat(scale: f64) -> Self {
+        let mut random = Random(SEED);
+        let mut entries = vec![entry(&mut random, TOP.to_owned(), 0o755, Body::Directory)];
+        for number in 0..scaled(FLAT_FILES, scale).max(8) {
+            let seed = mix(SEED ^ u64::from(number));
+            let body = Body::File(Content { seed, len: FLAT_FILE_BYTES });
+            entries.push(entry(&mut random, format!("{TOP}/file-{number:06}"), 0o644, body));
+        }
         Self { entries }
     }
 
@@ -236,6 +253,9 @@ mod tests {
         assert!(tree.entries.iter().all(|entry| entry.path.len() <= PATH_MAX));
         assert_eq!(tree.entries[0].path, TOP);
         assert_eq!(tree.entries, Tree::new(1.0).entries);
+        assert!(tree.entries.iter().all(|entry| entry.mtime <= u64::from(EPOCH)));
+        let flat = Tree::flat(1.0);
+        assert_eq!((flat.entries.len(), flat.bytes()), (120_001, 120_000 << 10));
     }
 
     #[test]

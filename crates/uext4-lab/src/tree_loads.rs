@@ -1,12 +1,12 @@
 //! The loads on a tree and on small files, M1 to M7.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use crate::archive;
+use crate::build::Builds;
 use crate::check::{self, Expected};
-use crate::command;
 use crate::error::{Doing, Error, Result};
 use crate::library;
 use crate::load::{Form, Load, SMALL_FILE_DIRS, SMALL_FILES, SmallFiles, Start, WARM_PASSES, Work};
@@ -31,6 +31,7 @@ pub(crate) struct Runner<'a> {
     plan: &'a Plan,
     stage: Stage,
     tree: Tree,
+    builds: Builds,
     /// Images to start from, made when first needed.
     bases: HashMap<Start, PathBuf>,
 }
@@ -39,7 +40,8 @@ impl<'a> Runner<'a> {
     pub(crate) fn new(plan: &'a Plan) -> Result<Self> {
         let tree = Tree::new(plan.scale);
         let stage = Stage::for_tree(plan.store, plan.folder.as_deref(), &tree, plan.scale)?;
-        Ok(Self { plan, stage, tree, bases: HashMap::new() })
+        let (builds, bases) = (Builds::default(), HashMap::new());
+        Ok(Self { plan, stage, tree, builds, bases })
     }
 
     /// All rounds of a load on those targets.
@@ -69,7 +71,8 @@ impl<'a> Runner<'a> {
     fn tell_run(&mut self, run: TargetRun, how: (Work, Start), tell: &mut dyn FnMut(Event<'_>)) {
         let TargetRun { load, target, threads, round, .. } = run;
         tell(Event::Run { load, target, variant: "default", threads, round });
-        match self.one_run(run, how) {
+        let note = &mut |text: &str| tell(Event::Note(load, text.to_owned()));
+        match self.one_run(run, how, note) {
             Ok(figures) => figures.iter().for_each(|figure| {
                 tell(Event::Measured(&self.plan.measurement(run, figure)));
             }),
@@ -86,12 +89,18 @@ impl<'a> Runner<'a> {
     }
 
     /// One load on one target, from a fresh image to a checked one.
-    fn one_run(&mut self, run: TargetRun, (work, start): (Work, Start)) -> Result<Vec<Figure>> {
+    fn one_run(
+        &mut self,
+        run: TargetRun,
+        (work, start): (Work, Start),
+        note: &mut dyn FnMut(&str),
+    ) -> Result<Vec<Figure>> {
         let TargetRun { load, target, form, threads, .. } = run;
         let files = self.small_files(form);
         let image = self.stage.image("run");
         if work == Work::Build {
-            return self.build(target, &image);
+            let from = self.builds.from(self.plan, &self.stage, &self.tree, form)?;
+            return from.build(target, &image, note);
         }
         let start = match (start, form) {
             (Start::Files, Some(Form::Shared)) => Start::SharedFiles,
@@ -216,46 +225,6 @@ impl<'a> Runner<'a> {
             (Work::Build, _) => return Err(Error::new("not a load of this kind")),
         }
         Ok(vec![Lap { variant: "default", operations, seconds: 0.0 }])
-    }
-
-    /// M7: an image from a directory.
-    fn build(&mut self, target: Target, image: &Path) -> Result<Vec<Figure>> {
-        let dir = self.tree_dir()?;
-        let bytes = self.stage.image_bytes();
-        if image.exists() {
-            std::fs::remove_file(image).doing("removing an image")?;
-        }
-        let cpu = machine::processor_seconds();
-        let began = Instant::now();
-        if target == Target::Mke2fs {
-            let blocks = (bytes / 4096).to_string();
-            let (dir, image) = (dir.to_string_lossy(), image.to_string_lossy());
-            let args = ["-q", "-F", "-t", "ext4", "-b", "4096", "-d", &dir, &image, &blocks];
-            command::run("mke2fs", &args)?;
-        } else {
-            stage::format(image, bytes)?;
-            let volume = crate::target::open(image, false, "")?;
-            library::import(&volume, &dir)?;
-            volume.close()?;
-        }
-        stage::sync_file(image)?;
-        let seconds = began.elapsed().as_secs_f64();
-        let cpu = cpu.zip(machine::processor_seconds()).map(|(before, after)| after - before);
-        check::image(image, Expected::Tree, &self.tree)?;
-        let wall = Figure { variant: DEFAULT.into(), metric: "wall_s", value: seconds };
-        let cpu = cpu.map(|value| Figure { variant: DEFAULT.into(), metric: "cpu_s", value });
-        Ok([Some(wall), cpu].into_iter().flatten().collect())
-    }
-
-    /// The tree as a directory of the host.
-    fn tree_dir(&mut self) -> Result<PathBuf> {
-        let dir = self.stage.source("tree-dir");
-        if !dir.exists() {
-            let archive = self.archive()?;
-            std::fs::create_dir(&dir).doing("making the tree")?;
-            mounted::unpack(&dir, &archive)?;
-        }
-        Ok(dir)
     }
 
     fn archive(&self) -> Result<PathBuf> {

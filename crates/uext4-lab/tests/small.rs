@@ -8,7 +8,7 @@ mod common;
 use std::path::PathBuf;
 
 use common::{assert_empty, built_command, measure};
-use uext4_lab::{LOADS, Measurement, Plan, Target};
+use uext4_lab::{Form, LOADS, Load, Measurement, Plan, Target};
 
 fn plan(targets: &[Target], folder: PathBuf, command: Option<PathBuf>) -> Plan {
     Plan {
@@ -76,6 +76,28 @@ fn peers_run_where_they_are_installed() {
     let figures = measure(&plan).figures;
     for target in Target::ALL.into_iter().filter(|target| target.obstacle(&plan).is_none()) {
         assert_complete(&figures, target);
+    }
+    assert_empty(folder.path());
+}
+
+/// Fault model: a form that the load does not have, or that is built from the other tree.
+#[test]
+fn images_are_built_from_one_directory_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let targets = [Target::Uext4, Target::Mke2fs];
+    let mut plan = plan(&targets, folder.path().to_path_buf(), None);
+    plan.loads = Load::find("M7").into_iter().collect();
+    plan.forms = vec![Form::Own, Form::Shared];
+    // From the second round on images are compared with those of the first.
+    plan.rounds = 2;
+    let figures = measure(&plan).figures;
+    for target in targets.into_iter().filter(|target| target.obstacle(&plan).is_none()) {
+        for form in [None, Some("shared")] {
+            let is_it = |figure: &&Measurement| {
+                (figure.target, figure.form, figure.metric) == (target.name(), form, "wall_s")
+            };
+            assert_eq!(figures.iter().filter(is_it).count(), 2, "{} {form:?}", target.name());
+        }
     }
     assert_empty(folder.path());
 }

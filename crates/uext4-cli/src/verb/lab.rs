@@ -88,7 +88,7 @@ struct RunArgs {
     #[arg(long)]
     variant: Vec<String>,
     /// Forms, separated by commas: own and foreign of E1a, read and write of E4 (both if none is
-    /// named), own and shared of M4 and M6
+    /// named), own and shared of M4, M6 and M7
     #[arg(long, value_delimiter = ',')]
     form: Vec<String>,
     /// Bytes of a request of E4, separated by commas, instead of 4, 8, 12 and 16 KiB

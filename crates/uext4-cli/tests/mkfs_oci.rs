@@ -141,6 +141,93 @@ fn umoci_has_the_same_tree() {
     assert!(difference.status.success(), "{difference:?}");
 }
 
+/// Below links that the layer lists again, replaces, or takes away. In the order of the second list
+/// of each, umoci has the same.
+const THROUGH_LINKS: [(&[Member<'_>], &[Member<'_>]); 5] = [
+    // The same link again.
+    (
+        &[("usr/", ""), ("usr/lib/", ""), ("usr/lib/gone", ""), ("lib64 -> usr/lib", "")],
+        &[("lib64 -> usr/lib", ""), ("lib64/.wh.gone", ""), ("usr/lib/stays", "")],
+    ),
+    // The second link on the way is replaced by a directory.
+    (
+        &[("a -> b", ""), ("b -> c", ""), ("c/", ""), ("c/stays", "")],
+        &[("b/", ""), ("a/.wh.stays", ""), ("b/new stays", "")],
+    ),
+    // The link is taken away; what the layer has below it, it has in a directory of its own.
+    (
+        &[("usr/", ""), ("usr/stays", ""), ("merged -> usr", "")],
+        &[(".wh.merged", ""), ("merged/.wh..wh..opq", ""), ("merged/new stays", "")],
+    ),
+    // Another target: the path leads where the layer says.
+    (
+        &[("l -> one", ""), ("one/", ""), ("one/stays", ""), ("two/", ""), ("two/gone", "")],
+        &[("l -> two", ""), ("l/.wh.gone", ""), ("two/new stays", "")],
+    ),
+    // A link below a link, replaced under the name that leads through the first.
+    (
+        &[("lib -> usr/lib", ""), ("usr/lib/x -> /data", ""), ("data/stays", "")],
+        &[("lib/x/", ""), ("lib/x/.wh.stays", ""), ("lib/x/new stays", "")],
+    ),
+];
+
+/// The names of the files of a file system, in order.
+fn files(image: &Path) -> Vec<String> {
+    let found = run_ok(["find".into(), at(image, "/"), "-type".into(), "f".into()]);
+    let mut names: Vec<String> =
+        String::from_utf8(found).unwrap().lines().map(str::to_owned).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn whiteouts_are_of_what_the_path_leads_to() {
+    let scratch = Scratch::new();
+    let image = scratch.path("image");
+    let is_judged = has("umoci") && is_root();
+    for (number, (lower, upper)) in THROUGH_LINKS.iter().enumerate() {
+        let mut layout = Layout::new(scratch.path(format!("layout {number}")));
+        let lower = layout.layer(lower, Format::Gzip);
+        let build = |layout: &Layout| {
+            run_ok(mkfs(&[], &layout.path, &image));
+            assert_clean(&image);
+            let names = files(&image);
+            fs::remove_file(&image).unwrap();
+            names
+        };
+        let in_order = layout.image(&[lower.clone(), layout.layer(upper, Format::Gzip)]);
+        layout.name("one", in_order);
+        let names = build(&layout);
+        let count = |end: &str| names.iter().filter(|name| name.ends_with(end)).count();
+        assert_eq!(count("gone"), 0, "{number}: {names:?}");
+        let of_upper = upper.iter().filter(|(name, _)| name.ends_with("stays")).count();
+        assert!(count("stays") >= of_upper.max(1), "{number}: {names:?}");
+        if is_judged {
+            let mut source = layout.path.clone().into_os_string();
+            source.push(":one");
+            let bundle = scratch.path(format!("bundle {number}"));
+            let unpacked =
+                system("umoci").args(["unpack", "--image"]).arg(source).arg(&bundle).output();
+            let unpacked = unpacked.unwrap();
+            assert!(unpacked.status.success(), "{}", String::from_utf8_lossy(&unpacked.stderr));
+            let judge = scratch.path("judge");
+            run_ok(mkfs(&[], &bundle.join("rootfs"), &judge));
+            assert_eq!(files(&judge), names, "{number}");
+            fs::remove_file(judge).unwrap();
+        }
+        // Marks behind all else, and opaque ones before all else.
+        let mut orders = [upper.to_vec(), upper.to_vec()];
+        orders[0].sort_by_key(|(name, _)| name.contains(".wh."));
+        orders[1].sort_by_key(|(name, _)| !name.ends_with(".wh..opq"));
+        for order in orders {
+            let mut layout = Layout::new(scratch.path(format!("layout {number}")));
+            let image = layout.image(&[lower.clone(), layout.layer(&order, Format::Gzip)]);
+            layout.name("one", image);
+            assert_eq!(build(&layout), names, "{number}: {order:?}");
+        }
+    }
+}
+
 #[test]
 fn two_builds_of_a_layout_are_the_same_to_the_byte() {
     let scratch = Scratch::new();
@@ -178,7 +265,7 @@ fn the_image_that_is_meant_is_chosen() {
     make(&[], "first");
     make(&["--ref", "v2"], "!no such image; it has v1");
     layout.name("v2", second);
-    make(&[], "!several images; choose by --ref or --platform: v1, v2");
+    make(&[], "!several images; choose by --ref or --platform: v1 linux/amd64, v2 linux/amd64");
     make(&["--ref", "v2"], "second");
     let with = |mut of: serde_json::Value, architecture: &str, is_statement: bool| {
         of["platform"] = json!({"os": "linux", "architecture": architecture, "variant": "v8"});
@@ -198,6 +285,65 @@ fn the_image_that_is_meant_is_chosen() {
     make(&["--ref", "v3", "--platform", "linux/arm64"], "arm");
     make(&["--ref", "v3", "--platform", "linux/arm64/v8"], "arm");
     make(&["--ref", "v3", "--platform", "linux/arm64/v7"], "!no such image");
+}
+
+/// What the descriptor does not say, the configuration does; what is no image is never meant.
+#[test]
+fn the_platform_is_that_of_the_image() {
+    let scratch = Scratch::new();
+    let mut layout = Layout::new(scratch.path("layout"));
+    let (path, image) = (scratch.path("layout"), scratch.path("image"));
+    let make = |words: &[&str], want: &str| {
+        run_ok(mkfs(words, &path, &image));
+        assert_eq!(run_ok(["cat".into(), at(&image, "/which")]), want.as_bytes());
+        fs::remove_file(&image).unwrap();
+    };
+    let one = |text| {
+        let layer = layout.layer(&[("which", text)], Format::Gzip);
+        layout.image_for(text, &[layer])
+    };
+    let (intel, arm, risc) = (one("amd64"), one("arm64"), one("riscv64"));
+    let with = |mut of: serde_json::Value, architecture: &str, os: &str| {
+        of["platform"] = json!({"os": os, "architecture": architecture});
+        of
+    };
+    // A signature as cosign stores it, and a list of contents: no images.
+    let kind = "application/vnd.oci.image.config.v1+json";
+    let config = layout.blob(kind, br#"{"architecture":"","os":"","config":{}}"#);
+    let signed = layout.blob("application/vnd.dev.cosign.simplesigning.v1+json", b"{}");
+    let signature = layout.document("manifest", &json!({"config": config, "layers": [signed]}));
+    let list = layout.blob("text/spdx", b"{}");
+    let mut list = layout.document("manifest", &json!({"config": list, "layers": []}));
+    list["artifactType"] = json!("text/spdx");
+    let manifests = json!([
+        with(intel.clone(), "amd64", "linux"),
+        with(arm, "arm64", "linux"),
+        risc,
+        signature.clone(),
+        list.clone(),
+        with(signature.clone(), "unknown", "unknown"),
+    ]);
+    let index = layout.document("index", &json!({"manifests": manifests}));
+    layout.name("all", index);
+    make(&["--platform", "linux/amd64"], "amd64");
+    // The form of arm64 that all of its images are of.
+    make(&["--platform", "linux/arm64/v8"], "arm64");
+    make(&["--platform", "linux/riscv64"], "riscv64");
+    let there = "(no name) linux/amd64, (no name) linux/arm64, (no name) linux/riscv64";
+    run_fails(mkfs(&[], &path, &image), &format!("choose by --ref or --platform: {there}"));
+    let why = format!("has no such image; it has {there}");
+    run_fails(mkfs(&["--platform", "linux/s390x"], &path, &image), &why);
+
+    let mut layout = Layout::new(scratch.path("layout"));
+    layout.name("one", intel);
+    make(&[], "amd64");
+    make(&["--platform", "linux/amd64"], "amd64");
+    let why = "has no such image; it has one linux/amd64";
+    run_fails(mkfs(&["--platform", "linux/arm64"], &path, &image), why);
+    // What lies beside an image in the layout leaves no choice.
+    layout.name("sha256-x.sig", signature);
+    layout.name("sha256-x.sbom", list);
+    make(&[], "amd64");
 }
 
 #[test]

@@ -89,11 +89,16 @@ impl Layout {
         (self.blob(&kind, &stored), digest(&bytes))
     }
 
-    /// Stores an image; its descriptor.
+    /// Stores an image for linux/amd64; its descriptor.
     pub(crate) fn image(&self, layers: &[(Value, String)]) -> Value {
+        self.image_for("amd64", layers)
+    }
+
+    /// Stores an image for an architecture; its descriptor, which says nothing of that.
+    pub(crate) fn image_for(&self, architecture: &str, layers: &[(Value, String)]) -> Value {
         let (layers, diffs): (Vec<_>, Vec<_>) = layers.iter().cloned().unzip();
         let config = json!({
-            "architecture": "amd64", "os": "linux", "config": {},
+            "architecture": architecture, "os": "linux", "config": {},
             "rootfs": {"type": "layers", "diff_ids": diffs},
         });
         let config =

@@ -8,9 +8,9 @@ use uext4_mkfs::populate::{Contents, Fill, HostTree, Room, Tree, digest, fitted}
 use uext4_mkfs::{JournalDevice, MkfsError, Options};
 
 use self::blob::Blob;
+use self::choice::Choice;
 use self::held::Held;
 use self::layers::Layers;
-use self::layout::Choice;
 use self::members::Memory;
 use super::Args;
 use crate::failure::{Failure, Result, Why};
@@ -18,10 +18,12 @@ use crate::spec::Image;
 use crate::verbosity::remark;
 
 mod blob;
+mod choice;
 mod held;
 mod layers;
 mod layout;
 mod members;
+mod whiteouts;
 
 /// Percent of a file system that are free, if it has neither a size nor a share.
 const FREE_PERCENT: f64 = 10.0;

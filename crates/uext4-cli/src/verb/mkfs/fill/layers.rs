@@ -4,7 +4,6 @@
 //! changes its attributes and keeps what is in it. Symbolic links on the way to a member are
 //! followed within the tree, whose top is the root of the file system: none leads out of it.
 
-use std::collections::HashSet;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use uext4_archive::TarPath;
@@ -12,16 +11,13 @@ use uext4_mkfs::populate::{Attributes, Body, Node, NodeId, Tree, TreeError};
 use uext4_ondisk::Timestamp;
 
 use super::members::{Member, Memory, What};
+use super::whiteouts;
 use crate::failure::Why;
 
 /// Symbolic links on the way to a file, as the kernel follows.
-const LINKS_MAX: u32 = 40;
+pub(super) const LINKS_MAX: u32 = 40;
 /// Of a directory that no archive has but by what is in it.
 const PLAIN_MODE: u16 = 0o755;
-/// Before the name of what a layer takes away of those below it, and a name that takes away all in
-/// its directory.
-const WHITEOUT: &[u8] = b".wh.";
-const OPAQUE: &[u8] = b".wh..wh..opq";
 
 /// A tree that archives are put on.
 pub(super) struct Layers {
@@ -59,40 +55,8 @@ impl Layers {
         members: Vec<Member>,
         memory: &mut Memory,
     ) -> Result<(), Why> {
-        let is_whiteout = |member: &Member| {
-            member.path.split().is_some_and(|(_, name)| name.starts_with(WHITEOUT))
-        };
-        let (whiteouts, members): (Vec<_>, Vec<_>) = members.into_iter().partition(is_whiteout);
-        let own = match whiteouts.is_empty() {
-            true => HashSet::new(),
-            false => members.iter().map(|member| member.path.clone()).collect(),
-        };
-        for whiteout in whiteouts {
-            let taken = self.take_away(&whiteout.path, &own);
-            taken.map_err(|why| Why::new(format!("{}: {why}", whiteout.path)))?;
-        }
+        let members = whiteouts::take_away(&mut self.tree, members, memory)?;
         self.add(members, memory)
-    }
-
-    fn take_away(&mut self, path: &TarPath, own: &HashSet<TarPath>) -> Result<(), Why> {
-        let Some((parent, name)) = path.split() else { return Ok(()) };
-        if self.is_replaced(parent, own) {
-            return Ok(());
-        }
-        let Some(parent) = self.walk(parent, None)? else { return Ok(()) };
-        if name == OPAQUE {
-            let names: Vec<Vec<u8>> =
-                self.tree.children(parent).map(|(name, _)| name.to_vec()).collect();
-            names.iter().for_each(|name| _ = self.tree.remove(parent, name));
-            return Ok(());
-        }
-        match &name[WHITEOUT.len()..] {
-            b"" | b"." | b".." => Err(Why::new("takes away no name")),
-            name => {
-                self.tree.remove(parent, name);
-                Ok(())
-            }
-        }
     }
 
     fn put(&mut self, member: Member, memory: &mut Memory) -> Result<(), Why> {
@@ -150,22 +114,6 @@ impl Layers {
             Why::new(format!("is a hard link to {target}, which is not there before it"))
         })?;
         Ok((id, self.tree.node(id).attributes.mtime))
-    }
-
-    /// Whether a symbolic link on the way down a path is replaced by the layer itself: then what
-    /// the path leads to is not below the layer.
-    fn is_replaced(&self, path: &[u8], own: &HashSet<TarPath>) -> bool {
-        let (mut here, mut end) = (self.tree.root(), 0);
-        for part in path.split(|byte| *byte == b'/') {
-            end += part.len();
-            let Some(id) = self.tree.child(here, part) else { return false };
-            if let Body::Symlink(_) = self.tree.node(id).body {
-                return TarPath::parse(&path[..end]).is_ok_and(|path| own.contains(&path));
-            }
-            here = id;
-            end += 1;
-        }
-        false
     }
 
     /// The directory at the end of a path. Missing ones are made, or there is none.

@@ -8,6 +8,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use super::blob::{self, Blob};
+use super::choice::{Choice, choose};
 use crate::failure::Why;
 
 /// Most bytes of an index or manifest.
@@ -17,51 +18,44 @@ const DEPTH_MAX: u32 = 4;
 const MARK: &str = "oci-layout";
 const INDEX: &str = "index.json";
 
-const REF_NAME: &str = "org.opencontainers.image.ref.name";
-/// What buildx adds to an index besides images: statements on them.
-const DOCKER_REFERENCE: &str = "vnd.docker.reference.type";
-const INDEX_TYPES: [&str; 2] = [
+pub(super) const INDEX_TYPES: [&str; 2] = [
     "application/vnd.oci.image.index.v1+json",
     "application/vnd.docker.distribution.manifest.list.v2+json",
 ];
-const MANIFEST_TYPES: [&str; 2] = [
+pub(super) const MANIFEST_TYPES: [&str; 2] = [
     "application/vnd.oci.image.manifest.v1+json",
     "application/vnd.docker.distribution.manifest.v2+json",
 ];
+pub(super) const CONFIG_TYPES: [&str; 2] =
+    ["application/vnd.oci.image.config.v1+json", "application/vnd.docker.container.image.v1+json"];
 /// Layers are tar archives: of these kinds, with these ends.
 const LAYER_TYPES: [&str; 2] =
     ["application/vnd.oci.image.layer.", "application/vnd.docker.image.rootfs."];
 const LAYER_FORMS: [&str; 5] = [".tar", ".tar+gzip", ".tar+zstd", ".tar.gzip", ".tar.zstd"];
-
-/// Which image of a layout is meant.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Choice<'a> {
-    /// Its name.
-    pub(super) reference: Option<&'a str>,
-    /// What it is for: OS/ARCHITECTURE, or with /VARIANT.
-    pub(super) platform: Option<&'a str>,
-}
 
 /// A part, by what refers to it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Descriptor {
     #[serde(default)]
-    media_type: String,
+    pub(super) media_type: String,
     pub(super) digest: String,
     pub(super) size: u64,
     #[serde(default)]
-    annotations: Option<BTreeMap<String, String>>,
+    pub(super) artifact_type: Option<String>,
     #[serde(default)]
-    platform: Option<Platform>,
+    pub(super) annotations: Option<BTreeMap<String, String>>,
+    #[serde(default)]
+    pub(super) platform: Option<Platform>,
 }
 
+/// What an image is for, as a descriptor or the configuration of the image says.
 #[derive(Clone, Debug, Deserialize)]
-struct Platform {
-    os: String,
-    architecture: String,
+pub(super) struct Platform {
+    pub(super) os: String,
+    pub(super) architecture: String,
     #[serde(default)]
-    variant: Option<String>,
+    pub(super) variant: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -77,6 +71,8 @@ struct Index {
 
 #[derive(Deserialize)]
 struct Manifest {
+    #[serde(default)]
+    config: Option<Descriptor>,
     layers: Vec<Descriptor>,
 }
 
@@ -93,39 +89,36 @@ pub(super) fn layers(path: &Path, choice: Choice<'_>) -> Result<Vec<Descriptor>,
         return Err(Why::new(format!("is a layout of version {version}, and 1 is read")));
     }
     let index: Index = document(path, INDEX)?;
-    let mut chosen = choose(index.manifests, choice)?;
+    let mut chosen = choose(path, index.manifests, choice)?;
     for _ in 0..DEPTH_MAX {
         let kind = chosen.media_type.as_str();
         if MANIFEST_TYPES.contains(&kind) {
-            let manifest: Manifest = parse(&Blob::open(path, &chosen)?.whole(DOCUMENT_MAX)?)?;
+            let manifest: Manifest = part(path, &chosen)?;
             manifest.layers.iter().try_for_each(check)?;
             return Ok(manifest.layers);
         }
         if !INDEX_TYPES.contains(&kind) {
             return Err(Why::new(format!("{} is no image, but {kind}", chosen.digest)));
         }
-        let index: Index = parse(&Blob::open(path, &chosen)?.whole(DOCUMENT_MAX)?)?;
-        chosen = choose(index.manifests, Choice { reference: None, ..choice })?;
+        let index: Index = part(path, &chosen)?;
+        chosen = choose(path, index.manifests, Choice { reference: None, ..choice })?;
     }
     Err(Why::new(format!("has more than {DEPTH_MAX} indexes in one another")))
 }
 
-/// The one image that is meant.
-fn choose(manifests: Vec<Descriptor>, choice: Choice<'_>) -> Result<Descriptor, Why> {
-    let is_meant = |one: &Descriptor| {
-        !one.is_statement()
-            && choice.reference.is_none_or(|name| one.name() == Some(name))
-            && choice.platform.is_none_or(|name| one.is_for(name))
-    };
-    let shown: Vec<String> =
-        manifests.iter().filter(|one| !one.is_statement()).map(Descriptor::shown).collect();
-    let shown = shown.join(", ");
-    let mut meant: Vec<Descriptor> = manifests.into_iter().filter(is_meant).collect();
-    match (meant.len(), meant.pop()) {
-        (1, Some(one)) => Ok(one),
-        (0, _) if shown.is_empty() => Err(Why::new("has no image")),
-        (0, _) => Err(Why::new(format!("has no such image; it has {shown}"))),
-        _ => Err(Why::new(format!("has several images; choose by --ref or --platform: {shown}"))),
+/// What an image is for by its configuration; `None` for what is no image, such as a signature.
+pub(super) fn platform(path: &Path, descriptor: &Descriptor) -> Result<Option<Platform>, Why> {
+    let manifest: Manifest = part(path, descriptor)?;
+    let is_layer =
+        |one: &Descriptor| LAYER_TYPES.iter().any(|start| one.media_type.starts_with(start));
+    match manifest.config {
+        Some(config)
+            if CONFIG_TYPES.contains(&&*config.media_type)
+                && manifest.layers.iter().all(is_layer) =>
+        {
+            part(path, &config).map(Some)
+        }
+        _ => Ok(None),
     }
 }
 
@@ -140,40 +133,11 @@ fn check(layer: &Descriptor) -> Result<(), Why> {
     }
 }
 
-impl Descriptor {
-    fn annotation(&self, key: &str) -> Option<&str> {
-        self.annotations.as_ref()?.get(key).map(String::as_str)
-    }
-
-    fn name(&self) -> Option<&str> {
-        self.annotation(REF_NAME)
-    }
-
-    fn is_statement(&self) -> bool {
-        self.annotation(DOCKER_REFERENCE).is_some()
-    }
-
-    /// What says nothing of it is for all.
-    fn is_for(&self, wanted: &str) -> bool {
-        let Some(platform) = &self.platform else { return true };
-        let (own, short) = (platform.shown(), format!("{}/{}", platform.os, platform.architecture));
-        own == wanted || short == wanted
-    }
-
-    fn shown(&self) -> String {
-        let name = self.name().unwrap_or("(no name)").escape_debug();
-        match &self.platform {
-            Some(platform) => format!("{name} {}", platform.shown().escape_debug()),
-            None => name.to_string(),
-        }
-    }
-}
-
-impl Platform {
-    fn shown(&self) -> String {
-        let variant = self.variant.iter().map(|variant| format!("/{variant}"));
-        format!("{}/{}", self.os, self.architecture) + &variant.collect::<String>()
-    }
+/// A document among the parts.
+fn part<T: for<'a> Deserialize<'a>>(path: &Path, descriptor: &Descriptor) -> Result<T, Why> {
+    let blob = Blob::open(path, descriptor)?;
+    let name = blob.name.clone();
+    parse(&blob.whole(DOCUMENT_MAX)?).map_err(|why| why.of(name))
 }
 
 fn document<T: for<'a> Deserialize<'a>>(layout: &Path, name: &str) -> Result<T, Why> {

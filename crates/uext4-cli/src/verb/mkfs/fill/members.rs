@@ -36,6 +36,7 @@ pub(super) enum What {
 }
 
 /// The memory that is left for names and attributes.
+#[derive(Clone)]
 pub(super) struct Memory {
     left: u64,
 }

@@ -21,6 +21,8 @@ use crate::verbosity::remark;
 
 /// Longest wait: a device that takes longer for what a cache holds has a holder of its own time.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The same for a reader that ends with the pipe it wrote to.
+const END_OF_PIPE: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Returns when `image` can be taken, when a mount that can be seen has it, or after a while. What
@@ -38,6 +40,15 @@ pub(crate) fn wait(verb: &str, image: &Image, writing: bool) {
                 "{verb}: {image}: in use: waiting up to {seconds} s until it is closed"
             ));
         }
+        thread::sleep(PAUSE);
+    }
+}
+
+/// Returns when `image` can be written, or after a moment: a reader whose pipe has come to its end
+/// is about to close it.
+pub(crate) fn wait_for_end_of_pipe(image: &Image) {
+    let start = Instant::now();
+    while matches!(is_held(&image.path, true), Ok(true)) && start.elapsed() < END_OF_PIPE {
         thread::sleep(PAUSE);
     }
 }

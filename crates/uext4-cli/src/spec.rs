@@ -57,7 +57,7 @@ impl Image {
         }
     }
 
-    fn exists(&self) -> bool {
+    pub(crate) fn exists(&self) -> bool {
         self.path.metadata().is_ok_and(|m| m.is_file() || m.file_type().is_block_device())
     }
 }

@@ -7,38 +7,28 @@
 mod common;
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown};
-use std::path::Path;
 use std::process::Command;
 
+use common::document::{self, User};
 use common::{Scratch, has, is_root};
-
-const NOBODY: u32 = 65_534;
-
-fn repository() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
-}
 
 /// The lines of the step by step part, without that which builds the command.
 fn steps() -> String {
-    let readme = fs::read_to_string(repository().join("README.md")).unwrap();
-    let (_, after) = readme.split_once("Or step by step:\n").expect("the README has the part");
-    let lines = after.trim_start_matches('\n').lines().take_while(|line| line.starts_with("    "));
+    let readme = document::read("README.md");
+    let lines = document::indented_after(&readme, "Or step by step:").into_iter();
     let (build, steps): (Vec<_>, Vec<_>) = lines.partition(|line| line.contains("cargo build"));
     assert!(build.len() == 1 && steps.len() > 6, "{steps:?}");
     // `sh -e` alone goes on after the first half of `a && b`.
-    steps.iter().map(|line| format!("{{ {}\n}} || exit 1\n", line.trim())).collect()
+    steps.iter().map(|line| format!("{{ {line}\n}} || exit 1\n")).collect()
 }
 
 /// A folder with what the steps use: the command, and two folders of the repository.
 fn workplace() -> Scratch {
-    let scratch = Scratch::new();
+    let scratch = document::workplace();
     let dir = scratch.dir.path();
-    fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).unwrap();
-    fs::create_dir(dir.join("bin")).unwrap();
-    common::copy_program(std::path::Path::new(common::UEXT4), &dir.join("bin/uext4"));
     for name in ["docs", "crates"] {
-        let copied = Command::new("cp").arg("-r").arg(repository().join(name)).arg(dir).status();
+        let from = document::repository().join(name);
+        let copied = Command::new("cp").arg("-r").arg(from).arg(dir).status();
         assert!(copied.unwrap().success());
     }
     let open = Command::new("chmod").args(["-R", "a+rX", "."]).current_dir(dir).status();
@@ -46,16 +36,11 @@ fn workplace() -> Scratch {
     scratch
 }
 
-/// Runs the steps by a shell that `prefix` starts; each must succeed, and say no word of complaint.
-fn follow(scratch: &Scratch, prefix: &[&str]) {
-    let dir = scratch.dir.path();
-    fs::write(dir.join("steps"), steps()).unwrap();
+/// Runs the steps by a user's shell; each must succeed, and say no word of complaint.
+fn follow(scratch: &Scratch, user: User) {
     // A step that fails must not leave a mount behind.
-    let script = "export PATH=$PWD/bin:$PATH:/sbin:/usr/sbin; trap 'uext4 umount mnt' EXIT
-        . ./steps
-        trap - EXIT";
-    let words = [prefix, &["sh", "-exc", script]].concat();
-    let output = Command::new(words[0]).args(&words[1..]).current_dir(dir).output().unwrap();
+    let script = format!("set -ex; trap 'uext4 umount mnt' EXIT\n{}trap - EXIT\n", steps());
+    let output = user.run(scratch, &script);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
     let complaints: Vec<&str> = said.lines().filter(|line| line.starts_with("uext4:")).collect();
@@ -72,7 +57,7 @@ fn the_readme_works_as_it_stands() {
     if !has("e2fsck") {
         skip!("no e2fsck");
     }
-    follow(&workplace(), &[]);
+    follow(&workplace(), User::Caller);
 }
 
 /// With a FUSE device that everybody may open, as udev makes it, seen by this test alone.
@@ -81,15 +66,13 @@ fn the_readme_works_for_an_ordinary_user() {
     if !is_root() {
         skip!("the other test runs as an ordinary user already");
     }
-    if common::no_mount().is_some() || !["setpriv", "fusermount3", "e2fsck"].into_iter().all(has) {
-        skip!("needs /dev/fuse, setpriv, fusermount3 and e2fsck");
+    if let Some(why) = User::OrdinaryWithFuse.missing() {
+        skip!("{why}");
     }
-    let scratch = workplace();
-    chown(scratch.dir.path(), Some(NOBODY), Some(NOBODY)).unwrap();
-    let open = "mknod fuse-device c 10 229; chmod 666 fuse-device
-        mount --bind fuse-device /dev/fuse
-        exec setpriv --reuid=65534 --regid=65534 --clear-groups \"$@\"";
-    follow(&scratch, &["unshare", "-m", "sh", "-ec", open, "sh"]);
+    if !has("e2fsck") {
+        skip!("no e2fsck");
+    }
+    follow(&workplace(), User::OrdinaryWithFuse);
 }
 
 /// An ordinary user whose new image belongs to root is told how to own one.

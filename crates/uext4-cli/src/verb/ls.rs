@@ -28,7 +28,7 @@ use crate::spec::{self, ImagePath};
 /// What the help shows.
 const EXAMPLES: Examples = &[
     ("uext4 ls disk.img:/etc", "names in a directory"),
-    ("uext4 ls -lah disk.img@p1:/", "with modes, owners and sizes, in a partition"),
+    ("uext4 ls -lah disk.img@p1", "with modes, owners and sizes, in a partition"),
     ("uext4 ls -lt 'disk.img:/var/log/**/*.log'", "what was written last"),
     ("uext4 ls -R --json disk.img:/", "everything in an image, for programs"),
 ];
@@ -103,8 +103,8 @@ pub(crate) struct Args {
     /// Print help
     #[arg(long, action = clap::ArgAction::Help)]
     help: (),
-    /// Files or directories, as IMAGE:/path
-    #[arg(required = true, value_name = "IMAGE:/PATH")]
+    /// Files or directories, as IMAGE:/path; IMAGE alone is its root
+    #[arg(required = true, value_name = "IMAGE[:/PATH]")]
     paths: Vec<OsString>,
 }
 
@@ -145,7 +145,7 @@ impl Args {
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let paths = glob::in_image("ls", &args.paths)?;
+    let paths = glob::image_or_inside("ls", &args.paths)?;
     let output = Output::new();
     let mut sheet = Sheet {
         args,

@@ -3,6 +3,7 @@
 #![allow(dead_code)] // every test file uses a part
 
 pub(crate) mod dirty;
+pub(crate) mod document;
 pub(crate) mod kernel;
 pub(crate) mod transport;
 

@@ -3,8 +3,9 @@
 use std::ffi::OsString;
 use std::io::Read;
 
-use uext4::{FileKind, InodeRef, RenameMode, SetAttr, Volume, XattrMode};
+use uext4::{FileKind, InodeRef, OpenFile, RenameMode, SetAttr, Volume, XattrMode};
 
+use crate::closing;
 use crate::failure::{Result, Why};
 use crate::glob;
 use crate::operands::{self, Images, Try};
@@ -30,14 +31,30 @@ pub(super) fn run(no_clobber: bool, names: &[OsString], target: &OsString) -> Re
     let Location::Image(path) = Location::parse(target) else {
         return Err(Why::new(spec::NOT_IN_IMAGE).at("cp", target.display()));
     };
+    // Before the image is locked, which what feeds the pipe may be reading:
+    // `uext4 cat a.img:/f | sed ... | uext4 cp - a.img:/f`.
+    let mut start = Vec::new();
+    if path.image.exists() {
+        start = first_bytes().map_err(|why| why.at("cp", &path))?;
+        closing::wait_for_end_of_pipe(&path.image);
+    }
     let mut images = Images::new("cp");
-    images.at(&path, |volume| write(no_clobber, volume, &path));
+    images.at(&path, |volume| write(no_clobber, volume, &path, &start));
     images.finish()
+}
+
+/// What standard input has, up to a megabyte.
+fn first_bytes() -> Try<Vec<u8>> {
+    let mut start = Vec::new();
+    let input = std::io::stdin().lock();
+    let read = input.take(READ_BYTES as u64).read_to_end(&mut start);
+    read.map_err(|error| Why::from(error).of("standard input"))?;
+    Ok(start)
 }
 
 /// Writes a file from standard input. It takes the place of an old one when all is there, with that
 /// one's owner, mode and attributes: a change of a file by a pipe keeps what `>` of a shell keeps.
-fn write(no_clobber: bool, volume: &Volume, path: &ImagePath) -> Try<()> {
+fn write(no_clobber: bool, volume: &Volume, path: &ImagePath, start: &[u8]) -> Try<()> {
     let end = operands::end_of(volume, &path.path)?;
     match end.inode.as_ref().map(|inode| inode.kind()) {
         None => {}
@@ -51,7 +68,8 @@ fn write(no_clobber: bool, volume: &Volume, path: &ImagePath) -> Try<()> {
     let dir = end.dir.inode();
     let beside = operands::free_name(volume, dir)?;
     let file = operands::new_file(volume, dir, &beside, 0o600)?;
-    let written = fill(volume, &file).and_then(|()| dress(volume, end.inode.as_ref(), &file));
+    let written =
+        fill(volume, &file, start).and_then(|()| dress(volume, end.inode.as_ref(), &file));
     let renamed = written
         .and_then(|()| Ok(volume.rename(dir, &beside, dir, &end.name, RenameMode::Replace)?));
     if renamed.is_err() {
@@ -61,10 +79,11 @@ fn write(no_clobber: bool, volume: &Volume, path: &ImagePath) -> Try<()> {
     renamed
 }
 
-fn fill(volume: &Volume, inode: &InodeRef) -> Try<()> {
+fn fill(volume: &Volume, inode: &InodeRef, start: &[u8]) -> Try<()> {
     let file = volume.open_file(inode)?;
+    append(&file, 0, start)?;
     let mut input = std::io::stdin().lock();
-    let (mut buffer, mut offset) = (vec![0; READ_BYTES], 0);
+    let (mut buffer, mut offset) = (vec![0; READ_BYTES], start.len() as u64);
     loop {
         let len = match input.read(&mut buffer) {
             Ok(0) => return Ok(file.flush()?),
@@ -72,17 +91,20 @@ fn fill(volume: &Volume, inode: &InodeRef) -> Try<()> {
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(Why::from(error).of("standard input")),
         };
-        let mut done = 0;
-        while done < len {
-            match file.write_at(offset, &buffer[done..len])? {
-                0 => return Err(Why::new("wrote nothing")),
-                written => {
-                    done += written;
-                    offset += written as u64;
-                }
-            }
+        append(&file, offset, &buffer[..len])?;
+        offset += len as u64;
+    }
+}
+
+fn append(file: &OpenFile, at: u64, bytes: &[u8]) -> Try<()> {
+    let mut done = 0;
+    while done < bytes.len() {
+        match file.write_at(at + done as u64, &bytes[done..])? {
+            0 => return Err(Why::new("wrote nothing")),
+            written => done += written,
         }
     }
+    Ok(())
 }
 
 /// Gives the new file the attributes of the old one, or those of any new file.

@@ -20,6 +20,8 @@ const PACKAGES: &[(&str, &str, &str)] = &[
     ("fsverity", "fsverity", "digests of files with a Merkle tree"),
     ("gdisk", "sgdisk", "disk images with a GPT"),
     ("fdisk", "sfdisk", "disk images with an MBR, or with sectors of 4096 bytes"),
+    ("openssl", "openssl", "a password in a recipe of the cookbook"),
+    ("jq", "jq", "JSON in recipes of the cookbook"),
     ("parted", "parted", "disk images with logical partitions"),
     ("mount", "losetup", "the kernel's opinion of an image"),
     ("valgrind", "valgrind", "counts instructions of operations"),

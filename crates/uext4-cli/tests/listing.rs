@@ -192,6 +192,8 @@ fn json_keeps_names() {
         let said = String::from_utf8(said).unwrap();
         assert!(said.contains("\"path_hex\": \"2f6469722fff1b\""), "{said}");
     }
+    // An image alone is its root.
+    assert_eq!(run_ok([OsStr::new("ls"), image.as_os_str()]), b"dir\nlost+found\n");
     let said = run_ok(["ls".into(), "--json".into(), at(&image, "/dir")]);
     assert!(String::from_utf8(said).unwrap().contains("\"name_hex\": \"ff1b\""));
 }

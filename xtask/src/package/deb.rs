@@ -155,7 +155,9 @@ fn documents(root: &Path, inventory: &Inventory, maintainer: &str) -> Result<(),
     write(&folder.join("changelog"), read("CHANGELOG.md")?.as_bytes())?;
     write(&folder.join("third-party.txt"), inventory.texts().as_bytes())?;
     write(&root.join("usr/share/lintian/overrides/uext4"), OVERRIDES.as_bytes())?;
-    for name in ["mount.md", "system.md", "images.md", "exit-status.md", "durability.md"] {
+    for name in
+        ["mount.md", "system.md", "images.md", "exit-status.md", "durability.md", "cookbook.md"]
+    {
         write(&folder.join(name), read(&format!("docs/{name}"))?.as_bytes())?;
     }
     let packed = ["changelog.Debian", "changelog", "third-party.txt"].map(|it| folder.join(it));

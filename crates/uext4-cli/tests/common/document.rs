@@ -94,10 +94,10 @@ pub(crate) fn workplace() -> Scratch {
     scratch
 }
 
-/// Who runs a script.
+/// The user of a script.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum User {
-    /// Whoever runs the tests.
+    /// The user of the tests.
     Caller,
     /// Somebody without rights, if root runs the tests.
     Ordinary,

@@ -31,7 +31,7 @@ pub(super) fn run(no_clobber: bool, names: &[OsString], target: &OsString) -> Re
     let Location::Image(path) = Location::parse(target) else {
         return Err(Why::new(spec::NOT_IN_IMAGE).at("cp", target.display()));
     };
-    // Before the image is locked, which what feeds the pipe may be reading:
+    // Before the image is locked, which the other end of the pipe may be reading:
     // `uext4 cat a.img:/f | sed ... | uext4 cp - a.img:/f`.
     let mut start = Vec::new();
     if path.image.exists() {

@@ -34,7 +34,7 @@ least() {
     ample=$((blocks * 3 / 2 + 8192)) groups=$(((blocks * 3 / 2 + 8192 + 32767) / 32768))
     mke2fs -q -F -t ext4 -b 4096 -m 0 -J size="$journal" -O "$features" \
         -E lazy_itable_init=0,lazy_journal_init=0 \
-        -N $((per_group * groups)) -d "$tree" "$theirs" $ample
+        -N $((per_group * groups)) -d "$tree" "$theirs" $ample >/dev/null
     local before=0 now=$ample rounds=0
     while [ "$now" != $before ]; do
         before=$now
@@ -61,4 +61,4 @@ for tree; do
         least "$tree" 4 $features
     done
 done
-least "$1" 16 resize_inode
+for tree; do least "$tree" 16 resize_inode; done

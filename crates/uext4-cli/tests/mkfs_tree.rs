@@ -194,6 +194,9 @@ fn sizes_follow_the_content() {
     let (half, info) = size(&["--free", "50"]);
     assert!((50.0..56.0).contains(&free(&info)), "{info}");
     assert!(least < usual && usual < half);
+    // The journal takes most of it.
+    let (large_journal, info) = size(&["--shrink", "-J", "size=64"]);
+    assert!(free(&info) < 2.0 && large_journal < (64 << 20) + least, "{info}");
     let (other, _) = size(&["--shrink", "-b", "1024", "-t", "ext3"]);
     assert!(other < usual);
     // It can grow, but from a size that the first plan does not have.
@@ -203,6 +206,31 @@ fn sizes_follow_the_content() {
     fs::write(&image, "there").unwrap();
     let words = ["mkfs", "--shrink", "-d"].map(OsString::from);
     run_fails(words.into_iter().chain([source.into(), image.into()]), "is there");
+}
+
+/// Fault model: a size that only file systems without a journal have, or that has one by default.
+#[test]
+fn a_small_tree_asks_for_little() {
+    let scratch = Scratch::new();
+    let (source, image) = (scratch.path("few"), scratch.path("image"));
+    fs::create_dir(&source).unwrap();
+    fs::write(source.join("file"), "content").unwrap();
+    let words = ["mkfs", "-q", "--shrink", "-d"].map(OsString::from).into_iter();
+    run_ok(words.chain([source.clone().into(), image.clone().into()]));
+    assert_clean(&image);
+    let info = run_ok(["info".into(), "--json".into(), image.clone().into_os_string()]);
+    let info: serde_json::Value = serde_json::from_slice(&info).unwrap();
+    assert!(info.to_string().contains("has_journal"), "{info}");
+    // 1,024 blocks of journal and some metadata.
+    assert!(fs::metadata(&image).unwrap().len() < 1200 * 4096, "{info}");
+    if let Some(why) = why_no_loop() {
+        return println!("skipped: {why}");
+    }
+    let point = scratch.path("mnt");
+    let mount = KernelMount::start(&image, &point, false).unwrap();
+    let differences = trees(&source, &point, Scope::default());
+    mount.unmount().unwrap();
+    assert_eq!(differences, Ok(Vec::new()));
 }
 
 /// Fault model: a build environment has no /proc, by which attributes are read elsewhere.

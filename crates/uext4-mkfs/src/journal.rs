@@ -21,7 +21,9 @@ impl Files<'_> {
         let layout = &self.geometry.layout;
         let fast = u64::from(self.fast_commit_blocks(options));
         let Some(mib) = options.journal_mib.filter(|&mib| mib > 0) else {
-            return Ok(default_journal_blocks(layout.blocks_count).map(|blocks| blocks + fast));
+            let blocks = default_journal_blocks(layout.blocks_count);
+            let least = options.has_tight_journal.then_some(u64::from(MIN_JOURNAL_BLOCKS));
+            return Ok(blocks.or(least).map(|blocks| blocks + fast));
         };
         let blocks = u64::from(mib) * u64::from((1 << 20) / layout.block_size) + fast;
         if !(u64::from(MIN_JOURNAL_BLOCKS)..=MAX_JOURNAL_BLOCKS).contains(&blocks) {
@@ -30,7 +32,8 @@ impl Files<'_> {
             )));
         }
         let free = layout.blocks_count - layout.first_data_block.get() - self.space.used_count();
-        if blocks > free / 2 {
+        let most = if options.has_tight_journal { free } else { free / 2 };
+        if blocks > most {
             let message = format!("journal of {blocks} blocks is too big: {free} blocks are free");
             return Err(MkfsError::option(message));
         }

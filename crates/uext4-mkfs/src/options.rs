@@ -53,6 +53,9 @@ pub struct Options {
     /// Where the journal begins, or the first free block behind (`-J location=`); `None`: near the
     /// middle.
     pub journal_location: Option<Length>,
+    /// The journal may take more than half of what is free, and a file system of fewer blocks than
+    /// those with a journal by default has a least one: for the least size.
+    pub has_tight_journal: bool,
     /// Size of the orphan file (`-E orphan_file_size=`); `None`: by that of the file system.
     pub orphan_file_size: Option<Length>,
     /// Blocks of a group, a multiple of 8 (`-g`); `None`: as many as a bitmap has bits.

@@ -13,6 +13,7 @@ use crate::journal_device::JournalDevice;
 use crate::options::Options;
 use crate::plan::{Plan, Wanted};
 use uext4_ondisk::features::Compat;
+use uext4_ondisk::journal::superblock::MIN_JOURNAL_BLOCKS;
 
 /// Bytes of a block, if neither they nor a usage are asked for.
 const BLOCK_SIZE: u32 = 4096;
@@ -62,6 +63,7 @@ pub fn fitted(
         }
         Room::Least => {
             options.reserved_percent.get_or_insert(0.0);
+            options.has_tight_journal = true;
             0.0
         }
     };
@@ -182,7 +184,11 @@ impl Fitting<'_> {
         let high = self.high()?;
         let features = self.plan(high * self.block_size(), None)?.options.feature_set()?;
         let has_journal = features.compat.contains(Compat::HAS_JOURNAL) && self.external.is_none();
-        let first = if has_journal { BLOCKS_WITH_JOURNAL } else { 1 };
+        let first = match has_journal {
+            true if self.options.has_tight_journal => MIN_JOURNAL_BLOCKS.into(),
+            true => BLOCKS_WITH_JOURNAL,
+            false => 1,
+        };
         // The journal grows by steps: before a step there may be more room than behind it.
         let step = JOURNAL_STEPS.iter().find(|step| **step > first && self.is_enough(**step - 1));
         let high = step.map_or(high, |step| high.min(*step - 1));

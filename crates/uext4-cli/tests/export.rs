@@ -189,7 +189,7 @@ fn nothing_leaves_the_target() {
     assert_eq!(fs::read(out.join("name")).unwrap(), b"of the image");
     assert!(out.join("image").metadata().unwrap().len() > 1 << 20);
     let words = ["export".as_ref(), "--compress=none".as_ref(), image.as_os_str()];
-    run_fails(words.into_iter().chain([image.as_os_str()]), "is the image that is read");
+    run_fails(words.into_iter().chain([image.as_os_str()]), "is an image of this command");
     assert_clean(&image);
     for (name, why) in [
         ("x.tar.bz2", "is of no compression that is known"),
@@ -201,6 +201,36 @@ fn nothing_leaves_the_target() {
     }
     let words = ["export".into(), at(&image, "/name"), scratch.path("x").into_os_string()];
     run_fails(words, "cp copies files");
+}
+
+/// A journal on a device of its own is as precious as the image.
+#[test]
+fn the_journal_is_not_replaced() {
+    let scratch = Scratch::new();
+    let [journal, image] = ["journal", "image"].map(|name| scratch.path(name));
+    let words = ["mkfs", "-q", "-b", "1024", "-O", "journal_dev"].map(OsString::from);
+    run_ok(words.into_iter().chain([journal.clone().into(), "8M".into()]));
+    let words = ["mkfs", "-q", "-J", &format!("device={}", journal.display())].map(OsString::from);
+    run_ok(words.into_iter().chain([image.clone().into(), "32M".into()]));
+    let (source, out) = (scratch.path("source"), scratch.path("out"));
+    fs::create_dir(&source).unwrap();
+    fs::create_dir(&out).unwrap();
+    fs::write(source.join("name"), b"of the image").unwrap();
+    fs::hard_link(&journal, source.join("log")).unwrap();
+    fs::hard_link(&journal, out.join("name")).unwrap();
+    let with = |words: &[&OsStr]| {
+        let journal = [OsStr::new("--journal-device"), journal.as_os_str()];
+        [&journal[..], words].concat().into_iter().map(OsString::from).collect::<Vec<_>>()
+    };
+    let (image, archive) = (image.as_os_str(), journal.as_os_str());
+    let output = run(with(&["import".as_ref(), source.as_os_str(), image]));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && said.contains("log: is an image"), "{said}");
+    let before = fs::read(&journal).unwrap();
+    let why = "is an image of this command; not replaced";
+    run_fails(with(&["export".as_ref(), "--compress=none".as_ref(), image, archive]), why);
+    run_fails(with(&["export".as_ref(), image, out.as_os_str()]), why);
+    assert!(before == fs::read(&journal).unwrap(), "the journal has changed");
 }
 
 /// A hostile image: a directory that is its own ancestor, and names that lead out.

@@ -2,8 +2,8 @@
 //! hostile archive holds stays within the target.
 //!
 //! Fault model: an attribute, a link or a hole that is lost; an entry that is done before what it
-//! depends on; a name that leads out of the target, by `..`, by a slash or through a symbolic link;
-//! an archive that ends early.
+//! depends on, also by another spelling of its name; a name that leads out of the target, by `..`,
+//! by a slash or through a symbolic link; an archive that ends early.
 
 #[macro_use]
 mod common;
@@ -114,7 +114,7 @@ fn the_image_does_not_go_into_itself() {
     let dir = scratch.dir.path().as_os_str();
     let output = run(["import".as_ref(), dir, image.as_os_str()]);
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.contains("image: is the image"), "{output:?}");
+    assert!(output.status.success() && said.contains("image: is an image"), "{output:?}");
     assert_eq!(run_ok(["ls".into(), at(&image, "/")]), b"file\nlost+found\n");
 }
 
@@ -249,6 +249,61 @@ fn the_last_entry_of_a_name_counts() {
     let listed = String::from_utf8_lossy(&listed).into_owned();
     assert!(listed.contains("Links: 2") && listed.contains("symbolic link"), "{listed}");
     assert_clean(&image);
+}
+
+/// A name may be spelled in two ways: where case is folded, and by a link that is followed.
+#[test]
+fn spellings_of_one_name_are_one_name() {
+    let scratch = Scratch::new();
+    let (image, spelled) = (scratch.path("image"), scratch.path("spelled.tar"));
+    run_ok(
+        ["mkfs", "-q", "-E", "encoding=utf8"]
+            .map(OsStr::new)
+            .into_iter()
+            .chain([image.as_os_str(), "64M".as_ref()]),
+    );
+    run_ok(["mkdir".into(), "-p".into(), at(&image, "/d"), at(&image, "/usr/bin")]);
+    run_ok(["chattr".into(), "+F".into(), at(&image, "/d")]);
+    run_ok(["ln".into(), "-s".into(), "usr/bin".into(), at(&image, "/bin")]);
+    let large = vec![b'l'; 300 << 10];
+    let names: Vec<[String; 5]> = (0..20)
+        .map(|number| ["d/A", "d/a", "usr/bin/", "bin/", "y"].map(|name| format!("{name}{number}")))
+        .collect();
+    let mut members: Vec<(&str, char, &str, &[u8])> = Vec::new();
+    for [upper, lower, direct, linked, other] in &names {
+        // The small one would wait in the queue, while the large one is made at once.
+        members.push((upper, '0', "", b"small"));
+        members.push((lower, '0', "", &large));
+        members.push((direct, '0', "", b"first"));
+        members.push((linked, '0', "", b"last"));
+        members.push((other, '1', linked, b""));
+    }
+    // Directories that give way, with other files of theirs in the queue.
+    members.extend([("d/G", '5', "", &b""[..]), ("d/g", '0', "", b"file")]);
+    members.extend([("bin/e", '5', "", &b""[..]), ("usr/bin/e", '0', "", b"file")]);
+    members.extend([("usr/bin/e", '5', "", &b""[..]), ("bin/e/x", '0', "", b"below")]);
+    archive(&spelled, &members);
+    let words = ["import".as_ref(), "--follow-links".as_ref(), spelled.as_os_str()];
+    run_ok(words.into_iter().chain([image.as_os_str()]));
+    for [_, lower, direct, _, other] in &names {
+        assert!(run_ok(["cat".into(), at(&image, &format!("/{lower}"))]) == large, "{lower}");
+        assert_eq!(run_ok(["cat".into(), at(&image, &format!("/{direct}"))]), b"last");
+        assert_eq!(run_ok(["cat".into(), at(&image, &format!("/{other}"))]), b"last");
+    }
+    assert_eq!(run_ok(["cat".into(), at(&image, "/d/G")]), b"file");
+    assert_eq!(run_ok(["cat".into(), at(&image, "/usr/bin/e/x")]), b"below");
+    assert_clean(&image);
+}
+
+/// A hard link to what is not there makes nothing on the way to it.
+#[test]
+fn a_refused_hard_link_makes_nothing() {
+    let scratch = Scratch::new();
+    let (image, linked) = (image(&scratch, "image"), scratch.path("linked.tar"));
+    archive(&linked, &[("name", '1', "no/such/file", b""), ("good", '0', "", b"x")]);
+    let words = ["import".as_ref(), linked.as_os_str(), image.as_os_str()];
+    run_fails(words, "name: links to 'no/such/file': 'no' is not there");
+    assert_eq!(run_ok(["ls".into(), at(&image, "/")]), b"good\nlost+found\n");
 }
 
 /// What came whole is there, and nothing of the rest.

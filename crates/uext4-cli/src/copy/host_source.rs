@@ -55,6 +55,11 @@ impl HostSource {
         Ok(node)
     }
 
+    /// Whether a file is read to its end, and not made again: as a device that holds an image.
+    pub(crate) fn is_stream(node: &HostSourceNode) -> bool {
+        node.is_stream
+    }
+
     /// The file that `path` names, whatever it is: a symbolic link at its end is not followed.
     pub(crate) fn open(&self, path: &Path) -> Try<HostSourceNode> {
         let (parent, name) = match (path.parent(), path.file_name()) {

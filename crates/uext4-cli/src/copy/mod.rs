@@ -9,6 +9,7 @@
 //! - On the host every step below the target directory is taken from an open directory with
 //!   `RESOLVE_BENEATH` or `O_NOFOLLOW`: an image cannot make a copy leave the target.
 
+pub(crate) mod guarded;
 pub(crate) mod host_source;
 pub(crate) mod host_target;
 pub(crate) mod image_source;

@@ -18,6 +18,7 @@ use std::path::Path;
 
 use uext4::{FileKind, Volume};
 
+use crate::copy::guarded::Guarded;
 use crate::copy::host_source::HostSource;
 use crate::copy::host_target::HostTarget;
 use crate::copy::image_source::ImageSource;
@@ -143,7 +144,7 @@ struct Job {
     progress: Progress,
     outcome: Outcome,
     /// The images of all operands, as files of the host.
-    images: Vec<Id>,
+    images: Guarded,
     /// What operands made in the target directory.
     made: HashSet<Id>,
 }
@@ -271,6 +272,10 @@ impl Job {
                     Last::Keep | Last::Follow => HostSource.open_contents(path),
                 };
                 let node = node.at("cp", path.display())?;
+                if HostSource::is_stream(&node) && goal::is_any(path, &self.images) {
+                    let why = Why::new("is an image of this command; not copied");
+                    return Err(why.at("cp", path.display()));
+                }
                 let words = Words { path: path.as_os_str().as_encoded_bytes(), to };
                 self.copy((&HostSource, node), words, (&target, goal), links);
                 return Ok(());
@@ -307,7 +312,7 @@ impl Job {
         let recursive = self.settings.recursive;
         let (is_meant, settings) = (self.last() == Last::Follow, self.settings);
         let Self { progress, outcome, images, made, .. } = self;
-        let reports = Reports { progress, outcome, images };
+        let reports = Reports { progress, outcome, images: images.files() };
         let mut copier = Copier::new(source, target, settings, links, reports);
         match goal {
             Goal::As(dir, name) => copier.copy(node, words, (&dir, &name), true),

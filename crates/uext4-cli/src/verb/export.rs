@@ -4,24 +4,24 @@
 
 use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use rustix::fs::Stat;
 use uext4::{FileKind, Ino, InodeRef, Volume};
 use uext4_archive::Format;
 
 use crate::archive::export::{self, Out};
 use crate::archive::mapped::Mapped;
 use crate::archive::ownership::{OwnerRule, Ownership, RULE_HELP};
+use crate::copy::Meta;
+use crate::copy::guarded::Guarded;
 use crate::copy::host_target::HostTarget;
 use crate::copy::image_source::ImageSource;
 use crate::copy::tree::{Copier, Links, Reports, Settings, Words};
-use crate::copy::{Id, Meta};
 use crate::examples::{self, Examples};
 use crate::failure::{At, Outcome, Result, Why};
 use crate::image::{self, Access};
@@ -115,7 +115,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let ownership = Ownership::of_image(&volume, args.numeric, &args.map_owner);
     let ownership = ownership.at(VERB, &path.image)?;
     let left_out = empty_lost_and_found(&volume, found.inode());
-    let job = Job { args, path: &path, volume: &volume, ownership: &ownership, left_out };
+    let guarded = Guarded::of([&*path.image.path]);
+    let (volume, ownership) = (&volume, &ownership);
+    let job = Job { args, path: &path, volume, ownership, left_out, guarded };
     match goal {
         Goal::Directory => job.to_directory(found.inode()),
         Goal::File(format) => job.to_file(found.inode(), format),
@@ -173,14 +175,14 @@ struct Job<'a> {
     volume: &'a Volume,
     ownership: &'a Ownership,
     left_out: Option<Ino>,
+    /// What is not replaced.
+    guarded: Guarded,
 }
 
 impl Job<'_> {
     fn to_directory(&self, dir: &InodeRef) -> Result<()> {
         let to = PathBuf::from(&self.args.target);
         let target = Self::open_directory(&to).at(VERB, to.display())?;
-        let stat = rustix::fs::stat(&self.path.image.path).ok();
-        let images: Vec<Id> = stat.iter().map(|stat| (stat.st_dev, stat.st_ino)).collect();
         let (first, refused) = (Cell::new(None), Cell::new(0_u64));
         let leave_out = |meta: &Meta, path: &[u8]| {
             if self.left_out.is_some_and(|ino| u64::from(ino.get()) == meta.id.1) {
@@ -198,7 +200,8 @@ impl Job<'_> {
         let image = ImageSource::new(self.volume, 0);
         let source = Mapped::new(&image, self.ownership, &leave_out);
         let (mut progress, mut outcome) = (Progress::bytes(VERB), Outcome::default());
-        let reports = Reports { progress: &mut progress, outcome: &mut outcome, images: &images };
+        let images = self.guarded.files();
+        let reports = Reports { progress: &mut progress, outcome: &mut outcome, images };
         let mut links = Links::<HostTarget>::new();
         let settings = Settings {
             verb: VERB,
@@ -231,12 +234,12 @@ impl Job<'_> {
     fn to_file(&self, dir: &InodeRef, format: Format) -> Result<()> {
         let target = Path::new(&self.args.target);
         let open = || -> Try<File> {
-            // Not shortened before it is known not to be the image.
+            // Not shortened before it is known not to be the image or its journal.
             let options = File::options().write(true).create(true).truncate(false).open(target);
             let file = options?;
-            let stat = rustix::fs::fstat(&file)?;
-            self.check_is_not_image(&stat)?;
-            if rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file() {
+            let found = file.metadata()?;
+            self.check_is_replaceable(&found)?;
+            if found.is_file() {
                 file.set_len(0)?;
             }
             Ok(file)
@@ -252,15 +255,14 @@ impl Job<'_> {
         // Past the buffer of lines.
         let stream = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3).at(VERB, "-")?;
         let stream = File::from(stream);
-        let stat = rustix::fs::fstat(&stream).at(VERB, "-")?;
-        self.check_is_not_image(&stat).at(VERB, "-")?;
+        let found = stream.metadata().at(VERB, "-")?;
+        self.check_is_replaceable(&found).at(VERB, "-")?;
         self.pack(dir, Out { stream, format })?.map_err(output::failed)
     }
 
-    fn check_is_not_image(&self, stat: &Stat) -> Try<()> {
-        let image = rustix::fs::stat(&self.path.image.path)?;
-        if (image.st_dev, image.st_ino) == (stat.st_dev, stat.st_ino) {
-            return Err(Why::new("is the image that is read; not replaced"));
+    fn check_is_replaceable(&self, found: &Metadata) -> Try<()> {
+        if self.guarded.has(found) {
+            return Err(Why::new("is an image of this command; not replaced"));
         }
         Ok(())
     }

@@ -6,7 +6,6 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use uext4::{Device, FileKind, InodeRef, NewInode, Owner, Volume};
@@ -16,6 +15,7 @@ use crate::archive::import::{self, Place};
 use crate::archive::mapped::Mapped;
 use crate::archive::ownership::{OwnerRule, Ownership, RULE_HELP};
 use crate::copy::Meta;
+use crate::copy::guarded::Guarded;
 use crate::copy::host_source::HostSource;
 use crate::copy::image_target::ImageTarget;
 use crate::copy::tree::{Copier, Links, Reports, Settings, Words};
@@ -173,12 +173,12 @@ struct Copy<'a> {
 impl Copy<'_> {
     fn run(&self, dir: InodeRef, (progress, outcome): (&mut Progress, &mut Outcome)) -> Try<()> {
         let node = HostSource.open_contents(Path::new(&self.args.source))?;
-        let image = self.path.image.path.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
+        let guarded = Guarded::of([&*self.path.image.path]);
         let leave_out = |meta: &Meta, path: &[u8]| {
-            let is_image = image == Some(meta.id);
+            let is_image = guarded.files().contains(&meta.id);
             if is_image {
                 let path = spec::show(path);
-                remark(&format!("{VERB}: {path}: is the image that is written; left out"));
+                remark(&format!("{VERB}: {path}: is an image of this command; left out"));
             }
             Ok(is_image)
         };

@@ -129,7 +129,7 @@ impl<'a> Maker<'a> {
         let kind = FileKind::Directory;
         let inode = self.create(dir, name, kind, Device::default(), attributes)?;
         self.remove_inherited(dir, &inode, attributes)?;
-        Ok(Dir { inode, gives_acl: attributes.has_default_acl() })
+        Ok(Dir::made(self.volume, inode, attributes.has_default_acl()))
     }
 
     /// Gives a directory its attributes; its generation.

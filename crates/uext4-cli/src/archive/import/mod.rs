@@ -4,20 +4,21 @@
 //! files in order ([`Unpacker`]); small files are made by threads of a [`queue`](queue::Queue).
 //! [`places`] finds the directory of an entry, [`maker`] makes and replaces files.
 //!
-//! Invariants: what an entry depends on is there before the entry is done: a path that the queue
+//! Invariants: what an entry depends on is there before the entry is done: a name that the queue
 //! still has is waited for before it is named again, as a second entry, as the target of a hard
-//! link or as a directory. Of several entries of one path the last one counts. The times of
-//! directories are set last of all.
+//! link or as a directory. A name is one of a directory that was found, not a path as the archive
+//! spells it; where several spellings are one name, nothing is queued. Of several entries of one
+//! name the last one counts. The times of directories are set last of all.
 
+mod late;
 mod maker;
 mod places;
 mod queue;
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use uext4::{Device, FileKind, Ino, InodeRef, Owner, SetAttr, SetTime, Timestamp, Volume};
+use uext4::{Device, FileKind, InodeRef, Owner, Timestamp, Volume};
 use uext4_archive::{Acl, Content, Entry, Kind, Member, Reader, TarPath, Time, XATTR_ACCESS};
 use uext4_archive::{XATTR_DEFAULT, Xattr as TarXattr};
 
@@ -29,16 +30,17 @@ use crate::progress::Progress;
 use crate::spec::ImagePath;
 
 use super::ownership::Ownership;
+use late::LateTimes;
 use maker::{Attributes, Maker};
-use places::{Dir, Places};
-use queue::{Queue, Small};
+use places::{Dir, Found, Missing, Places};
+use queue::{Queue, Queued, Small};
 
 /// Files up to this length are made by the threads of the queue.
 const SMALL_BYTES: u64 = 256 << 10;
 /// Bytes of a large file that are written at a time.
 const COPY_BYTES: usize = 1 << 20;
-/// Paths that the queue has or had are forgotten at so many.
-const PATHS_MAX: usize = 32 << 10;
+/// Names that the queue has or had are forgotten at so many.
+const NAMES_MAX: usize = 32 << 10;
 
 /// Tables of users are read again at most so often, for ACLs with names that are not known.
 const TABLES_MAX: u32 = 100;
@@ -127,28 +129,23 @@ pub(crate) fn unpack(
             failures: &failures,
             maker: &maker,
             queue: &queue,
-            queued: HashSet::new(),
+            queued: Queued::default(),
             places: Places::new(place, settings.follow_links),
-            late: HashMap::new(),
+            late: LateTimes::default(),
             names: None,
             tables_left: TABLES_MAX,
             buffer: vec![0; COPY_BYTES],
         };
         let read = unpacker.run();
         unpacker.settle();
-        unpacker.finish();
+        unpacker.late.set(place.volume, |why| {
+            failures.note(&TarPath::default(), why);
+            failures.is_final()
+        });
         read
     });
     *outcome = failures.outcome.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     read
-}
-
-/// Times of a directory, for when nothing in it changes any more.
-struct Late {
-    generation: u32,
-    atime: Timestamp,
-    mtime: Timestamp,
-    path: TarPath,
 }
 
 /// The thread that reads.
@@ -159,10 +156,10 @@ struct Unpacker<'a> {
     failures: &'a Failures<'a>,
     maker: &'a Maker<'a>,
     queue: &'a Queue,
-    /// Paths that may be in the queue.
-    queued: HashSet<Vec<u8>>,
+    /// Names that may be in the queue.
+    queued: Queued,
     places: Places<'a>,
-    late: HashMap<Ino, Late>,
+    late: LateTimes,
     /// For ACLs with names that were not known at first.
     names: Option<Ownership>,
     /// How often the tables of the image may be read again.
@@ -195,10 +192,25 @@ impl Unpacker<'_> {
         self.queued.clear();
     }
 
-    fn settle_for(&mut self, path: &[u8]) {
-        if self.queued.contains(path) {
+    fn settle_for(&mut self, dir: &Dir, name: &[u8]) {
+        if self.queued.has(dir.inode.ino(), name) {
             self.settle();
         }
+    }
+
+    /// If a directory stands at a name that something else gets: it may be in use by what is in
+    /// the queue, and known by several paths.
+    fn settle_for_dir(&mut self, dir: &Dir, name: &[u8]) -> Try<()> {
+        // Its own name, `.` in it, and `..` of each directory in it; 1 is more than can be counted.
+        let has_dirs = self.maker.volume().attr(&dir.inode).links != 2;
+        if has_dirs
+            && let Some(there) = self.maker.existing(dir, name)?
+            && there.kind() == FileKind::Directory
+        {
+            self.settle();
+            self.places.forget();
+        }
+        Ok(())
     }
 
     fn entry(&mut self, entry: &Entry) -> Result<(), Trouble> {
@@ -208,25 +220,32 @@ impl Unpacker<'_> {
         }
         self.settings.told.say(&entry.path.to_string());
         self.progress.add_file();
-        self.settle_for(entry.path.as_bytes());
-        let attributes = self.attributes(entry);
         let Some((parent, name)) = entry.path.split() else {
-            let root = self.places.root()?;
-            return Ok(self.directory(&root, entry, &attributes)?);
+            let (root, attributes) = (self.places.root()?, self.attributes(entry));
+            return Ok(self.directory(&root, &attributes)?);
         };
-        let parent = self.dir(parent)?;
+        let parent = self.dir(parent, Missing::Made)?;
+        self.settle_for(&parent, name);
+        let attributes = self.attributes(entry);
         if entry.kind == Kind::Directory {
             let mut dir = self.child_dir(&parent, name, entry, &attributes)?;
-            self.directory(&dir, entry, &attributes)?;
+            self.directory(&dir, &attributes)?;
             dir.gives_acl |= attributes.has_default_acl();
             self.places.keep(entry.path.as_bytes(), dir);
             return Ok(());
         }
-        if self.places.knows(entry.path.as_bytes()) {
-            // It may be in use by what is in the queue.
-            self.settle();
-            self.places.forget();
-        }
+        self.settle_for_dir(&parent, name)?;
+        self.file(parent, name, entry, attributes)
+    }
+
+    /// Makes what is no directory.
+    fn file(
+        &mut self,
+        parent: Dir,
+        name: &[u8],
+        entry: &Entry,
+        attributes: Attributes,
+    ) -> Result<(), Trouble> {
         match &entry.kind {
             Kind::Directory => {}
             Kind::File(content) if content.len() <= SMALL_BYTES && !content.is_sparse() => {
@@ -252,9 +271,9 @@ impl Unpacker<'_> {
     }
 
     /// The directory that is called so in the archive.
-    fn dir(&mut self, path: &[u8]) -> Try<Dir> {
+    fn dir(&mut self, path: &[u8], missing: Missing) -> Try<Dir> {
         loop {
-            match self.places.dir(path, &self.queued)? {
+            match self.places.dir(path, missing, &self.queued)? {
                 Some(dir) => return Ok(dir),
                 None => self.settle(),
             }
@@ -315,27 +334,29 @@ impl Unpacker<'_> {
         entry: &Entry,
         attributes: &Attributes,
     ) -> Try<Dir> {
-        match self.places.existing(parent, name, entry.path.as_bytes())? {
-            Some(dir) => Ok(dir),
-            None => self.maker.directory(parent, name, attributes),
+        loop {
+            match self.places.existing(parent, name, entry.path.as_bytes(), &self.queued)? {
+                Found::Dir(dir) => return Ok(dir),
+                Found::No => return self.maker.directory(parent, name, attributes),
+                Found::NotYet => self.settle(),
+            }
         }
     }
 
     /// Gives a directory its attributes.
-    fn directory(&mut self, dir: &Dir, entry: &Entry, attributes: &Attributes) -> Try<()> {
+    fn directory(&mut self, dir: &Dir, attributes: &Attributes) -> Try<()> {
         if attributes.has_default_acl() {
             // Files of the queue know nothing of it.
             self.settle();
             self.places.forget();
         }
         let generation = self.maker.dress_directory(dir, attributes)?;
-        let (atime, mtime) = (attributes.atime, attributes.mtime);
-        let late = Late { generation, atime, mtime, path: entry.path.clone() };
-        self.late.insert(dir.inode.ino(), late);
+        self.late.keep(dir.inode.ino(), generation, attributes);
         Ok(())
     }
 
-    /// Reads a small file and hands it to the queue.
+    /// Reads a small file and hands it to the queue, but in a directory that folds case: what
+    /// other entries call it there the queue does not know.
     fn small(
         &mut self,
         dir: Dir,
@@ -353,12 +374,18 @@ impl Unpacker<'_> {
             }
         }
         self.progress.add_bytes(len);
-        if self.queued.len() >= PATHS_MAX {
+        let (name, path) = (name.to_vec(), entry.path.clone());
+        let small = Small { dir, name, path, data, attributes };
+        if small.dir.folds_case {
+            return Ok(self.maker.small(&small)?);
+        }
+        if self.queued.len() >= NAMES_MAX {
             self.settle();
         }
-        self.queued.insert(entry.path.as_bytes().to_vec());
-        let (name, path) = (name.to_vec(), entry.path.clone());
-        self.queue.push(Small { dir, name, path, data, attributes });
+        self.queued.insert(small.dir.inode.ino(), &small.name);
+        if !self.queue.push(small) {
+            return Err(Trouble::Stream(Why::new("a thread that makes files has ended")));
+        }
         Ok(())
     }
 
@@ -393,35 +420,15 @@ impl Unpacker<'_> {
     }
 
     fn hard_link(&mut self, dir: &Dir, name: &[u8], target: &TarPath) -> Try<()> {
-        self.settle_for(target.as_bytes());
         let (parent, first) = target.split().ok_or_else(|| Why::new("links to a directory"))?;
-        let found = self.dir(parent).and_then(|parent| self.maker.existing(&parent, first));
+        let found = self.dir(parent, Missing::Refused).and_then(|parent| {
+            self.settle_for(&parent, first);
+            self.maker.existing(&parent, first)
+        });
         match found {
             Ok(Some(inode)) => self.maker.link(dir, name, &inode),
             Ok(None) => Err(Why::new(format!("links to '{target}', which is not there"))),
             Err(why) => Err(Why::new(format!("links to '{target}': {why}"))),
-        }
-    }
-
-    /// Sets the times of directories.
-    fn finish(&mut self) {
-        let mut late: Vec<(Ino, Late)> = self.late.drain().collect();
-        late.sort_unstable_by_key(|(ino, _)| ino.get());
-        for (ino, late) in late {
-            if self.failures.is_final() {
-                return;
-            }
-            let volume = self.maker.volume();
-            // One that has been replaced is not there any more.
-            let Ok(inode) = volume.inode_again(ino, late.generation) else { continue };
-            let times = SetAttr {
-                atime: Some(SetTime::At(late.atime)),
-                mtime: Some(SetTime::At(late.mtime)),
-                ..SetAttr::default()
-            };
-            if let Err(error) = volume.set_attr(&inode, &times) {
-                self.failures.note(&late.path, error.into());
-            }
         }
     }
 }

@@ -1,11 +1,13 @@
 //! The directories that entries go into.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use uext4::{Device, ErrorKind, FileKind, InodeRef, NewInode, Owner, Volume};
 use uext4_archive::XATTR_DEFAULT;
+use uext4_ondisk::InodeFlags;
 
 use super::Place;
+use super::queue::Queued;
 use crate::failure::Why;
 use crate::image_path::{Last, resolve};
 use crate::operands::{Try, entry};
@@ -13,6 +15,8 @@ use crate::spec;
 
 /// Directories that are kept open.
 const DIRS_MAX: usize = 4096;
+/// A directory with a longer path is looked up each time.
+const KEPT_PATH_MAX: usize = 1024;
 /// Permission bits of parents that the archive does not have.
 const PARENT_MODE: u16 = 0o755;
 
@@ -22,20 +26,46 @@ pub(super) struct Dir {
     pub(super) inode: InodeRef,
     /// What is made in it inherits an ACL, which must be removed again.
     pub(super) gives_acl: bool,
+    /// Several spellings are one name in it.
+    pub(super) folds_case: bool,
 }
 
 impl Dir {
+    /// A directory that was just made.
+    pub(super) fn made(volume: &Volume, inode: InodeRef, gives_acl: bool) -> Self {
+        let flags = InodeFlags::from_bits_retain(volume.flags(&inode));
+        Self { inode, gives_acl, folds_case: flags.contains(InodeFlags::CASEFOLD) }
+    }
+
     pub(super) fn new(volume: &Volume, inode: InodeRef) -> Try<Self> {
         let gives_acl = match volume.xattr_get(&inode, XATTR_DEFAULT) {
             Ok(_) => true,
             Err(error) if *error.kind() == ErrorKind::NoXattr => false,
             Err(error) => return Err(error.into()),
         };
-        Ok(Self { inode, gives_acl })
+        Ok(Self::made(volume, inode, gives_acl))
     }
 }
 
-/// Directories by their paths in the archive.
+/// What there is at a name.
+pub(super) enum Found {
+    Dir(Dir),
+    /// Nothing, or what gives way to a directory.
+    No,
+    /// What the queue has decides it.
+    NotYet,
+}
+
+/// What becomes of directories that are not there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Missing {
+    /// They are made: an entry goes into them.
+    Made,
+    /// They are an error: the target of a hard link would be there.
+    Refused,
+}
+
+/// Directories by their paths in the archive. What is kept may be forgotten at any time.
 pub(super) struct Places<'a> {
     place: Place<'a>,
     follow_links: bool,
@@ -52,27 +82,30 @@ impl<'a> Places<'a> {
         Dir::new(self.place.volume, self.place.dir.clone())
     }
 
-    pub(super) fn knows(&self, path: &[u8]) -> bool {
-        self.known.contains_key(path)
-    }
-
     /// Forgets all: one of them may be replaced.
     pub(super) fn forget(&mut self) {
         self.known.clear();
     }
 
     pub(super) fn keep(&mut self, path: &[u8], dir: Dir) {
+        if path.len() > KEPT_PATH_MAX {
+            return;
+        }
         if self.known.len() >= DIRS_MAX {
             self.known.clear();
         }
         self.known.insert(path.to_vec(), dir);
     }
 
-    /// The directory of a path; missing ones are made. `None` if a part of the path is among
-    /// `queued`, for what that will be is not decided yet.
-    pub(super) fn dir(&mut self, path: &[u8], queued: &HashSet<Vec<u8>>) -> Try<Option<Dir>> {
-        if let Some(dir) = self.known.get(path) {
-            return Ok(Some(dir.clone()));
+    /// The directory of a path. `None` if the queue decides what a part of the path will be.
+    pub(super) fn dir(
+        &mut self,
+        path: &[u8],
+        missing: Missing,
+        queued: &Queued,
+    ) -> Try<Option<Dir>> {
+        if let Some(dir) = self.kept(path) {
+            return Ok(Some(dir));
         }
         let mut dir = self.root()?;
         let mut end = 0;
@@ -83,16 +116,18 @@ impl<'a> Places<'a> {
                 .position(|byte| *byte == b'/')
                 .map_or(path.len(), |at| start + at);
             let (prefix, name) = (&path[..end], &path[start..end]);
-            if let Some(known) = self.known.get(prefix) {
-                dir = known.clone();
+            if let Some(kept) = self.kept(prefix) {
+                dir = kept;
                 continue;
             }
-            if queued.contains(prefix) {
-                return Ok(None);
-            }
-            dir = match self.parent(&dir, name, prefix)? {
-                Some(found) => found,
-                None => self.make(&dir, name)?,
+            dir = match self.parent(&dir, name, prefix, queued)? {
+                Found::Dir(found) => found,
+                Found::No if missing == Missing::Made => self.make(&dir, name)?,
+                Found::No => {
+                    let why = format!("'{}' is not there", spec::show(prefix));
+                    return Err(Why::new(why));
+                }
+                Found::NotYet => return Ok(None),
             };
             self.keep(prefix, dir.clone());
         }
@@ -102,18 +137,23 @@ impl<'a> Places<'a> {
         Ok(Some(dir))
     }
 
+    fn kept(&self, path: &[u8]) -> Option<Dir> {
+        // A path of any length is not hashed part by part.
+        self.known.get(path).filter(|_| path.len() <= KEPT_PATH_MAX).cloned()
+    }
+
     /// What stands where a parent is wanted: a directory, or nothing.
-    fn parent(&self, dir: &Dir, name: &[u8], path: &[u8]) -> Try<Option<Dir>> {
-        let Some(inode) = entry(self.place.volume, &dir.inode, name)? else { return Ok(None) };
+    fn parent(&self, dir: &Dir, name: &[u8], path: &[u8], queued: &Queued) -> Try<Found> {
+        match self.existing(dir, name, path, queued)? {
+            Found::No => {}
+            found => return Ok(found),
+        }
+        let Some(inode) = entry(self.place.volume, &dir.inode, name)? else { return Ok(Found::No) };
         match inode.kind() {
-            FileKind::Directory => Dir::new(self.place.volume, inode).map(Some),
-            FileKind::Symlink if self.follow_links => match self.end_of_link(path)? {
-                Some(dir) => Ok(Some(dir)),
-                None => {
-                    let path = spec::show(path);
-                    Err(Why::new(format!("'{path}' is a symbolic link that leads to no directory")))
-                }
-            },
+            FileKind::Symlink if self.follow_links => {
+                let path = spec::show(path);
+                Err(Why::new(format!("'{path}' is a symbolic link that leads to no directory")))
+            }
             FileKind::Symlink => {
                 let path = spec::show(path);
                 let why = format!(
@@ -125,13 +165,26 @@ impl<'a> Places<'a> {
         }
     }
 
-    /// A directory that stands at the name of an entry, to be used as it is.
-    pub(super) fn existing(&self, dir: &Dir, name: &[u8], path: &[u8]) -> Try<Option<Dir>> {
-        let Some(inode) = entry(self.place.volume, &dir.inode, name)? else { return Ok(None) };
+    /// A directory that stands at a name, to be used as it is.
+    pub(super) fn existing(
+        &self,
+        dir: &Dir,
+        name: &[u8],
+        path: &[u8],
+        queued: &Queued,
+    ) -> Try<Found> {
+        if queued.has(dir.inode.ino(), name) {
+            return Ok(Found::NotYet);
+        }
+        let Some(inode) = entry(self.place.volume, &dir.inode, name)? else { return Ok(Found::No) };
         match inode.kind() {
-            FileKind::Directory => Dir::new(self.place.volume, inode).map(Some),
-            FileKind::Symlink if self.follow_links => self.end_of_link(path),
-            _ => Ok(None),
+            FileKind::Directory => Ok(Found::Dir(Dir::new(self.place.volume, inode)?)),
+            // Where it leads may depend on any name.
+            FileKind::Symlink if self.follow_links && queued.len() > 0 => Ok(Found::NotYet),
+            FileKind::Symlink if self.follow_links => {
+                Ok(self.end_of_link(path)?.map_or(Found::No, Found::Dir))
+            }
+            _ => Ok(Found::No),
         }
     }
 

@@ -1,11 +1,10 @@
 //! Where copies go: the last operand of `cp`, on the host or in an image.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use uext4::{FileKind, Volume};
 
-use crate::copy::Id;
+use crate::copy::guarded::Guarded;
 use crate::copy::host_target::HostTarget;
 use crate::failure::Why;
 use crate::image_path::{Last, Resolved, resolve, resolve_parent};
@@ -49,24 +48,17 @@ pub(super) fn ends_in_slash(path: &[u8]) -> bool {
     path.last() == Some(&b'/')
 }
 
-/// What a path of the host leads to.
-fn id(path: &Path) -> Option<Id> {
-    path.metadata().ok().map(|meta| (meta.dev(), meta.ino()))
-}
-
 /// Whether a path of the host leads to one of some files.
-pub(super) fn is_any(path: &Path, files: &[Id]) -> bool {
-    id(path).is_some_and(|id| files.contains(&id))
+pub(super) fn is_any(path: &Path, files: &Guarded) -> bool {
+    path.metadata().is_ok_and(|found| files.has(&found))
 }
 
 /// The files of the host that operands' images are in.
-pub(super) fn images<'l>(operands: impl Iterator<Item = &'l Location>) -> Vec<Id> {
-    let image = |operand: &'l Location| match operand {
-        Location::Image(path) => id(&path.image.path),
+pub(super) fn images<'l>(operands: impl Iterator<Item = &'l Location>) -> Guarded {
+    Guarded::of(operands.filter_map(|operand| match operand {
+        Location::Image(path) => Some(&*path.image.path),
         Location::Host(_) => None,
-    };
-    let journal = crate::journal::given();
-    operands.filter_map(image).chain(journal.and_then(|path| id(&path))).collect()
+    }))
 }
 
 /// The target directory, and the new name when the path is not a directory itself.

@@ -47,6 +47,7 @@ fn info(file: &Path) -> serde_json::Value {
 fn pair(scratch: &Scratch) -> (PathBuf, PathBuf) {
     let (image, file) = (scratch.path("base.img"), scratch.path("changes.ovl"));
     run_ok(["mkfs", "-q", image.to_str().unwrap(), "16M"]);
+    run_ok([OsString::from("mkdir"), at(&image, "/dir")]);
     let base = Arc::new(FileDevice::open(&image, Access::ReadOnly, 0).unwrap());
     let layout = Layout::new(16 << 20).unwrap();
     let store = Arc::new(FileDevice::create(&file, layout.store_len()).unwrap());
@@ -235,7 +236,7 @@ fn what_does_not_go_together_is_refused() {
     run_ok(["mkfs", "-q", other.to_str().unwrap(), "16M"]);
     let changed = scratch.path("changed.img");
     fs::copy(&image, &changed).unwrap();
-    run_ok([OsString::from("mkdir"), at(&changed, "/dir")]);
+    run_ok([OsString::from("mkdir"), at(&changed, "/more")]);
     fs::write(&text, "some text, which is no overlay\n".repeat(1000)).unwrap();
     let long = scratch.path("long.img");
     run_ok(["mkfs", "-q", long.to_str().unwrap(), "17M"]);
@@ -269,6 +270,40 @@ fn what_does_not_go_together_is_refused() {
     let words = ["mount".as_ref(), "--overlay".as_ref(), missing.as_os_str()];
     run_fails(words.into_iter().chain([text.as_os_str(), dir.as_os_str()]), "superblock");
     assert!(!missing.exists());
+}
+
+/// What a change of an image is, and does.
+type Change<'a> = (&'a str, Box<dyn Fn() + 'a>);
+
+/// Each of these changes leaves all but the superblock and places far from the start as they are.
+#[test]
+fn an_image_that_was_used_is_refused_and_left() {
+    let scratch = Scratch::new();
+    let (image, file) = pair(&scratch);
+    let (pristine, folder) = (fs::read(&image).unwrap(), scratch.dir.path());
+    let moved = [OsString::from("mv"), at(&image, "/dir"), at(&image, "/moved")];
+    let mut changes: Vec<Change<'_>> = vec![
+        ("label", Box::new(|| drop(run_ok(["label".as_ref(), image.as_os_str(), "NEW".as_ref()])))),
+        ("rename", Box::new(move || drop(run_ok(moved.clone())))),
+        ("debugfs", Box::new(|| shell("debugfs -w -R 'ssv mnt_count 9' base.img 2>&1", folder))),
+        ("e2fsck", Box::new(|| shell("sleep 1; e2fsck -fy base.img >/dev/null 2>&1", folder))),
+    ];
+    if is_root() {
+        let script = "mkdir -p loop && mount -o loop base.img loop && mv loop/dir loop/moved; \
+                      umount loop";
+        changes.push(("kernel", Box::new(move || shell(script, folder))));
+    }
+    for (what, change) in changes {
+        fs::write(&image, &pristine).unwrap();
+        change();
+        let before = [fs::read(&file).unwrap(), fs::read(&image).unwrap()];
+        assert!(before[1] != pristine, "{what} has changed nothing");
+        run_fails(overlay("commit", &[&file, &image]), "its image has changed");
+        assert!([fs::read(&file).unwrap(), fs::read(&image).unwrap()] == before, "{what}");
+    }
+    fs::write(&image, &pristine).unwrap();
+    run_ok(overlay("commit", &[&file, &image]));
+    assert_clean(&image);
 }
 
 /// Whatever stands in the file: a line, or what it shows; never a crash of the command.

@@ -149,7 +149,7 @@ struct Base {
     bytes: u64,
     uuid: String,
     /// Of its first 64 KiB.
-    head_crc32c: String,
+    head_sha256: String,
 }
 
 impl Told {
@@ -176,7 +176,7 @@ impl Told {
                 name: json::Name::new(&header.name),
                 bytes: header.layout.base_len(),
                 uuid: uuid_text(&header.base_uuid),
-                head_crc32c: format!("{:08x}", header.base_crc),
+                head_sha256: header.base_hash.iter().map(|byte| format!("{byte:02x}")).collect(),
             }),
         })
     }

@@ -8,17 +8,16 @@
 //!
 //! How is the base of a cut off commit recognised? Its first bytes may be old, new or a mixture.
 //! But the overlay hides those that it may have changed, so that the head of both together is what
-//! it was when the commit began, and its checksum is in the header.
+//! it was when the commit began, and its hash is in the header.
 
 use std::io;
 use std::ops::Range;
 
-use crc32c::crc32c;
-
 use super::bitmap::held_runs;
 use super::error::OverlayError;
-use super::header::{Header, State, head, uuid};
+use super::header::{Header, State};
 use super::layout::{BLOCK_BYTES, Layout};
+use super::superblock::{hash, head, uuid};
 use crate::device::Device;
 
 /// Bytes that are copied at a time.
@@ -56,7 +55,7 @@ pub fn commit(
         // What the store holds must not be lost once the base begins to have parts of it.
         store.flush()?;
         header.state = State::Committing;
-        header.merged_crc = crc32c(&merged);
+        header.merged_hash = hash(&merged);
         header.write(store)?;
     }
     let mut bytes = 0;
@@ -114,7 +113,7 @@ fn check_half_committed(
     if found != wanted && found != uuid(merged) {
         return Err(OverlayError::OtherBase { wanted, found });
     }
-    if crc32c(merged) != header.merged_crc {
+    if hash(merged) != header.merged_hash {
         return Err(OverlayError::Changed);
     }
     Ok(())

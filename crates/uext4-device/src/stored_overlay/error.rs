@@ -2,14 +2,16 @@
 
 use std::io;
 
+use super::header::VERSION;
+
 /// Why an overlay cannot be used. Each message is the end of a sentence about the store.
 #[derive(Debug, thiserror::Error)]
 pub enum OverlayError {
     /// It has no header.
     #[error("is not an overlay of uext4")]
     NotAnOverlay,
-    /// A later version of the format.
-    #[error("is an overlay of version {0}, and this program knows version 1")]
+    /// Another version of the format.
+    #[error("is an overlay of version {0}, and this program knows version {VERSION}")]
     Version(u32),
     /// The header contradicts itself or its checksum.
     #[error("is a damaged overlay: {0}")]

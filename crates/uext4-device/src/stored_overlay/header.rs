@@ -12,15 +12,14 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 use super::bitmap::held_runs;
 use super::error::OverlayError;
 use super::layout::{BLOCK_BYTES, Layout};
+use super::superblock::{Hash, hash, head, uuid};
 use crate::device::Device;
 
 /// The first bytes of a store.
 pub const MAGIC: &[u8; 8] = b"uext4ovl";
-const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 /// Bytes of the header with its checksum.
 const HEADER_BYTES: usize = 512;
-/// Bytes of the start of a base that its identity covers.
-const HEAD_BYTES: u64 = 64 << 10;
 /// Most bytes of the name of a base; a longer one is left out.
 const NAME_BYTES_MAX: usize = 4096 - HEADER_BYTES;
 
@@ -37,17 +36,18 @@ struct RawHeader {
     data_offset: U64,
     /// 0: holds blocks over an unchanged base; 1: a commit has begun.
     state: U32,
-    /// CRC-32C of the head of the base when the overlay was made.
-    base_crc: U32,
-    /// Since a commit began: CRC-32C of the head as the overlay shows it.
-    merged_crc: U32,
     /// CRC-32C of the name of the base.
     name_crc: U32,
-    /// UUID of the file system on the base when the overlay was made.
-    base_uuid: [u8; 16],
     /// Bytes of the name of the base.
     name_len: U16,
-    reserved: [u8; 442],
+    reserved: [u8; 6],
+    /// UUID of the file system on the base when the overlay was made.
+    base_uuid: [u8; 16],
+    /// SHA-256 of the head of the base when the overlay was made.
+    base_hash: Hash,
+    /// Since a commit began: SHA-256 of the head as the overlay shows it.
+    merged_hash: Hash,
+    reserved_too: [u8; 380],
     /// CRC-32C of all before it.
     checksum: U32,
 }
@@ -72,10 +72,10 @@ pub struct Header {
     pub state: State,
     /// UUID of the file system on the base.
     pub base_uuid: [u8; 16],
-    /// CRC-32C of the first 64 KiB of the base.
-    pub base_crc: u32,
+    /// SHA-256 of the first 64 KiB of the base.
+    pub base_hash: [u8; 32],
     /// In state [`State::Committing`]: the same of what the base is to be.
-    pub merged_crc: u32,
+    pub merged_hash: [u8; 32],
     /// The name of the base when the overlay was made: for messages alone, from hostile bytes.
     pub name: Vec<u8>,
 }
@@ -90,8 +90,8 @@ impl Header {
             layout,
             state: State::Open,
             base_uuid: uuid(&head),
-            base_crc: crc32c(&head),
-            merged_crc: 0,
+            base_hash: hash(&head),
+            merged_hash: Hash::default(),
             name: name.to_vec(),
         })
     }
@@ -135,8 +135,8 @@ impl Header {
             layout,
             state,
             base_uuid: raw.base_uuid,
-            base_crc: raw.base_crc.get(),
-            merged_crc: raw.merged_crc.get(),
+            base_hash: raw.base_hash,
+            merged_hash: raw.merged_hash,
             name: read_name(store, &raw)?,
         })
     }
@@ -175,10 +175,10 @@ impl Header {
             State::Committing => 1,
         }
         .into();
-        raw.base_crc = self.base_crc.into();
-        raw.merged_crc = self.merged_crc.into();
         raw.name_crc = crc32c(&self.name).into();
         raw.base_uuid = self.base_uuid;
+        raw.base_hash = self.base_hash;
+        raw.merged_hash = self.merged_hash;
         raw.name_len = U16::new(self.name.len() as u16);
         raw.checksum = raw.own_checksum().into();
         store.write_at(0, raw.as_bytes())?;
@@ -194,7 +194,7 @@ impl Header {
         if wanted != found {
             return Err(OverlayError::OtherBase { wanted, found });
         }
-        if crc32c(&head) != self.base_crc {
+        if hash(&head) != self.base_hash {
             return Err(OverlayError::Changed);
         }
         Ok(())
@@ -228,23 +228,6 @@ fn read_name(store: &dyn Device, raw: &RawHeader) -> Result<Vec<u8>, OverlayErro
         name.clear();
     }
     Ok(name)
-}
-
-/// The first bytes of a base.
-pub(super) fn head(base: &dyn Device) -> Result<Vec<u8>, OverlayError> {
-    let mut head = vec![0; base.len().min(HEAD_BYTES) as usize];
-    base.read_at(0, &mut head)?;
-    Ok(head)
-}
-
-/// The UUID of the ext4 file system whose first bytes are given; zeroes where there is none.
-/// Documentation/filesystems/ext4/super.rst: the superblock at 1024 bytes, its magic number at 0x38
-/// and the UUID at 0x68 of it.
-pub(super) fn uuid(head: &[u8]) -> [u8; 16] {
-    let field = |at: usize, len: usize| head.get(1024 + at..1024 + at + len);
-    let is_ext = field(0x38, 2) == Some(&[0x53, 0xef]);
-    let uuid = field(0x68, 16).filter(|_| is_ext).and_then(|uuid| uuid.try_into().ok());
-    uuid.unwrap_or_default()
 }
 
 /// Makes the checksum of a damaged header right again, and with `sane` also what it must have.

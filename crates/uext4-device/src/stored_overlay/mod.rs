@@ -41,6 +41,7 @@ mod commit;
 mod error;
 mod header;
 mod layout;
+mod superblock;
 
 pub use commit::{Committed, commit};
 pub use error::OverlayError;

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::super::superblock::{reseal, sealed};
 use super::super::{StoredOverlay, create};
 use super::*;
 use crate::device::SharedDevice;
@@ -12,14 +13,6 @@ use crate::memory::MemoryDevice;
 const LEN: u64 = (1 << 20) + 1500;
 
 const SUPERBLOCK_OFFSET: u64 = 1024;
-
-/// The start of a superblock, as far as identities look at it.
-fn superblock(uuid: u8) -> [u8; 256] {
-    let mut superblock = [0; 256];
-    superblock[0x38..0x3a].copy_from_slice(&[0x53, 0xef]);
-    superblock[0x68..0x78].fill(uuid);
-    superblock
-}
 
 fn all(device: &dyn Device) -> Vec<u8> {
     let mut bytes = vec![0; device.len() as usize];
@@ -31,11 +24,11 @@ fn all(device: &dyn Device) -> Vec<u8> {
 fn pair() -> (MemoryDevice, MemoryDevice, Vec<u8>) {
     let base = Arc::new(MemoryDevice::new(LEN));
     base.write_at(0, &vec![3; LEN as usize]).unwrap();
-    base.write_at(SUPERBLOCK_OFFSET, &superblock(1)).unwrap();
+    base.write_at(SUPERBLOCK_OFFSET, &sealed(1)).unwrap();
     let store = Arc::new(MemoryDevice::new(Layout::new(LEN).unwrap().store_len()));
     create(&*store, &*base, b"base").unwrap();
     let overlay = StoredOverlay::open(store.clone(), base.clone()).unwrap();
-    overlay.write_at(SUPERBLOCK_OFFSET, &superblock(2)).unwrap();
+    overlay.write_at(SUPERBLOCK_OFFSET, &sealed(2)).unwrap();
     for at in (0..LEN - 10).step_by(100_000) {
         overlay.write_at(at + 50_000.min(LEN - 10 - at), &[4; 10]).unwrap();
     }
@@ -111,9 +104,25 @@ fn a_base_that_has_changed_is_refused_and_left() {
     base.write_at(20_000, &[9]).unwrap();
     let (before, held) = (all(&base), all(&store));
     assert!(matches!(commit(&store, &base, &mut |_| ()), Err(OverlayError::Changed)));
-    base.write_at(SUPERBLOCK_OFFSET, &superblock(7)).unwrap();
+    base.write_at(SUPERBLOCK_OFFSET, &sealed(7)).unwrap();
     let refused = commit(&store, &base, &mut |_| ()).unwrap_err().to_string();
     assert!(refused.contains("of the file system 01010101-"), "{refused}");
-    base.write_at(SUPERBLOCK_OFFSET, &superblock(1)).unwrap();
+    base.write_at(SUPERBLOCK_OFFSET, &sealed(1)).unwrap();
     assert!(all(&base) == before && all(&store) == held);
+}
+
+/// A superblock ends in a CRC-32C of itself, so that no CRC-32C over both depends on it.
+#[test]
+fn a_superblock_alone_that_has_changed_is_seen() {
+    let (base, store, _) = pair();
+    let mut mounted = sealed(1);
+    mounted[0x34] += 1;
+    reseal(&mut mounted);
+    base.write_at(SUPERBLOCK_OFFSET, &mounted).unwrap();
+    let (before, held) = (all(&base), all(&store));
+    assert!(matches!(commit(&store, &base, &mut |_| ()), Err(OverlayError::Changed)));
+    let (base, store) = (Arc::new(base), Arc::new(store));
+    let refused = StoredOverlay::open(store.clone(), base.clone()).unwrap_err();
+    assert!(matches!(refused, OverlayError::Changed), "{refused}");
+    assert!(all(&*base) == before && all(&*store) == held);
 }

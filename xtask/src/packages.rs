@@ -21,6 +21,7 @@ const PACKAGES: &[(&str, &str, &str)] = &[
     ("gdisk", "sgdisk", "disk images with a GPT"),
     ("fdisk", "sfdisk", "disk images with an MBR, or with sectors of 4096 bytes"),
     ("openssl", "openssl", "a password in a recipe of the cookbook"),
+    ("fakeroot", "fakeroot", "owners that builds pretend"),
     ("jq", "jq", "JSON in recipes of the cookbook"),
     ("zstd", "zstd", "tar unpacks archives of the cookbook"),
     ("parted", "parted", "disk images with logical partitions"),

@@ -253,3 +253,30 @@ fn a_directory_is_read_without_proc() {
     assert!(output.status.success() && told.contains("there is no /proc"), "{told}");
     assert!(one == fs::read(&image).unwrap(), "the images differ");
 }
+
+/// Fault model: owners of a build under fakeroot are what files really have, as the kernel tells.
+#[test]
+fn fakeroot_tells_owners() {
+    if !common::has("fakeroot") {
+        return println!("skipped: no fakeroot");
+    }
+    let scratch = Scratch::new();
+    let script = "mkdir -p t/d; echo x > t/f; ln -s f t/l
+        chown 5:6 t/d; chown -h 7:8 t/l; chmod 4711 t/f; mknod t/n c 1 3
+        $1 mkfs -q -d t made 8M; $1 mkfs -q -b 4096 imported 8M; $1 import t imported:/
+        $1 mkfs -q -b 4096 copied 8M; $1 cp -r t/. copied:/";
+    let mut fakeroot = common::system("fakeroot");
+    fakeroot.args(["sh", "-ec", script, "sh", common::UEXT4]).current_dir(scratch.dir.path());
+    let output = fakeroot.output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    for image in ["made", "imported", "copied"] {
+        let names = ["/d", "/f", "/l", "/n"].map(|name| common::at(&scratch.path(image), name));
+        let names = names.map(|name| name.into_string().unwrap());
+        let words = ["stat", "--printf", "%A %u:%g %t,%T\\n"].map(String::from);
+        let said = run_ok(words.into_iter().chain(names));
+        let want =
+            "drwxr-xr-x 5:6 0,0\n-rws--x--x 0:0 0,0\nlrwxrwxrwx 7:8 0,0\ncrw-r--r-- 0:0 1,3\n";
+        assert_eq!(String::from_utf8(said).unwrap(), want, "{image}");
+        assert_clean(&scratch.path(image));
+    }
+}

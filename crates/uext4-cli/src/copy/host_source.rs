@@ -7,9 +7,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, SeekFrom, Stat};
+use rustix::fs::{Dir, FileType, Mode, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
 use uext4::{FileKind, Timestamp};
+use uext4_mkfs::populate::faked;
 
 use crate::copy::{Meta, Source, Try, Xattr};
 use crate::failure::Why;
@@ -46,7 +47,7 @@ impl HostSource {
         let wait = if is_stream { OFlags::empty() } else { OFlags::NONBLOCK };
         let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::CLOEXEC | wait;
         let file = Arc::new(rustix::fs::open(path, flags, Mode::empty())?);
-        let stat = rustix::fs::fstat(&file)?;
+        let stat = faked::fstat(&file)?;
         let kind = if is_stream { FileKind::Regular } else { kind_of(&stat)? };
         let (dir, open) = (Arc::clone(&file), Some(file));
         let mut node =
@@ -79,14 +80,14 @@ fn parent_or_here(parent: &Path) -> &Path {
 
 fn node(dir: &Arc<OwnedFd>, name: &[u8]) -> Try<HostSourceNode> {
     let name = CString::new(name).map_err(|_| Why::new("name with a zero byte"))?;
-    let mut stat = rustix::fs::statat(dir, &name, AtFlags::SYMLINK_NOFOLLOW)?;
+    let mut stat = faked::statat(dir, &name)?;
     let mut kind = kind_of(&stat)?;
     let mut open = None;
     if matches!(kind, FileKind::Regular | FileKind::Directory) {
         // NONBLOCK: if the file is swapped for a fifo meanwhile, the open must not hang.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = rustix::fs::openat(dir, &name, flags, Mode::empty())?;
-        stat = rustix::fs::fstat(&file)?;
+        stat = faked::fstat(&file)?;
         kind = kind_of(&stat)?;
         open = Some(Arc::new(file));
     }

@@ -4,12 +4,13 @@
 //! together in the order of the names at the end. Paths are opened below the top directory without
 //! following any link on the way, so that a tree that changes meanwhile leads nowhere else.
 
+use super::faked;
 use super::holes::{WHOLE_MAX, data_ranges};
 use super::tree::{
     Attributes, Body, ContentId, Contents, FileBody, Node, NodeId, Piece, Tree, Xattr, source,
 };
 use crate::error::{MkfsError, Result};
-use rustix::fs::{AtFlags, Dir, Mode, OFlags, ResolveFlags, Stat};
+use rustix::fs::{Dir, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::ffi::{CStr, OsStr};
@@ -103,7 +104,7 @@ impl HostTree {
         let name = path.as_os_str().as_bytes();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| source(name, e))?;
-        let stat = rustix::fs::fstat(&fd).map_err(|e| source(name, e))?;
+        let stat = faked::fstat(&fd).map_err(|e| source(name, e))?;
         let mut attributes = attributes(&stat);
         attributes.xattrs = match xattrs(Place::Descriptor(&fd)) {
             Err(Errno::NOTSUP) => Vec::new(),
@@ -225,7 +226,7 @@ impl Scan<'_> {
         has_xattrs: &mut bool,
         buffer: &mut Vec<u8>,
     ) -> std::result::Result<Found, Errno> {
-        let stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        let stat = faked::statat(dir, name)?;
         let mut attributes = attributes(&stat);
         if *has_xattrs {
             match self.xattrs(dir, name, &stat) {

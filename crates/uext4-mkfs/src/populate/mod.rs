@@ -13,6 +13,7 @@ mod attributes;
 mod data;
 mod digest;
 mod directory;
+pub mod faked;
 mod fit;
 mod holes;
 mod host;

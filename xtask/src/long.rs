@@ -39,3 +39,15 @@ pub(crate) fn run(verb: &str, rest: &[OsString]) -> Result<(), String> {
         .map_err(|error| format!("{verb}: cannot run uext4-sim: {error}"))?;
     if status.success() { Ok(()) } else { Err(format!("{verb}: {status}")) }
 }
+
+/// The crash test of growths: what grows is no part of the test kit, on which its tests depend.
+pub(crate) fn growths(rest: &[OsString]) -> Result<(), String> {
+    let status = workspace::cargo(&["run", "--locked", "--quiet", "--release"])
+        .args(["-p", "uext4-resize", "--example", "crash", "--"])
+        .args(rest)
+        .env("PATH", machine::search_path())
+        .stdin(Stdio::null())
+        .status()
+        .map_err(|error| format!("crash: cannot run cargo: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("crash --growth: {status}")) }
+}

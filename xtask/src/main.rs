@@ -60,7 +60,8 @@ enum Verb {
     /// The crash test from seed to seed: recorded loads, cut at every flush, recovered and judged.
     #[command(disable_help_flag = true)]
     Crash {
-        /// --seed S, --seconds N and more: see `cargo xtask crash --help`.
+        /// --seed S, --seconds N and more: see `cargo xtask crash --help`. First --growth: growths
+        /// (uext4 resize) in place of loads, with --seed, --seconds and --rounds.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         rest: Vec<OsString>,
     },
@@ -179,6 +180,9 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().verb {
         Verb::Test { verbose, no_install } => test::run(verbose, no_install),
         Verb::Demo { tree, no_mount, keep } => demo::run(tree.as_deref(), no_mount, keep),
+        Verb::Crash { rest } if rest.first().is_some_and(|word| word == "--growth") => {
+            long::growths(&rest)
+        }
         Verb::Crash { rest } => long::run("crash", &rest),
         Verb::Simulate { rest } => long::run("simulate", &rest),
         Verb::Kill9 { rest } => long::run("kill9", &rest),

@@ -28,8 +28,12 @@ const MIB: u64 = 1 << 20;
 /// Bytes of the journal device of a shape. The kernel wants a log of 1024 blocks behind the
 /// superblocks.
 pub(crate) fn journal_bytes(shape: &Shape) -> u64 {
-    let log = u64::from(shape.journal_mib) * MIB;
-    if shape.format.has_journal_device { log + (64 << 10) } else { 0 }
+    if shape.format.has_journal_device { log_bytes(shape.journal_mib) } else { 0 }
+}
+
+/// Bytes of a journal device with a log of so many MiB.
+pub(crate) fn log_bytes(journal_mib: u32) -> u64 {
+    u64::from(journal_mib) * MIB + (64 << 10)
 }
 
 /// Makes a file system and its journal in an image that has room for both.
@@ -52,11 +56,13 @@ pub(crate) fn make(memory: &MemoryDevice, shape: &Shape, options: &Options) -> R
     copy(&*whole, memory).map_err(|error| error.to_string())
 }
 
-fn copy(from: &dyn Device, to: &MemoryDevice) -> io::Result<()> {
+/// Copies the bytes of one device to the begin of another.
+pub(crate) fn copy(from: &dyn Device, to: &dyn Device) -> io::Result<()> {
     let mut bytes = vec![0; 64 << 10];
-    for at in (0..to.len()).step_by(bytes.len()) {
-        from.read_at(at, &mut bytes)?;
-        to.write_at(at, &bytes)?;
+    for at in (0..from.len()).step_by(bytes.len()) {
+        let part = bytes.len().min((from.len() - at) as usize);
+        from.read_at(at, &mut bytes[..part])?;
+        to.write_at(at, &bytes[..part])?;
     }
     Ok(())
 }

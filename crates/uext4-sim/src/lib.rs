@@ -8,6 +8,7 @@
 //! | [`namespace`], [`content`], [`model`] | what must and may be found after a crash |
 //! | [`target`] | a load on a volume in this process or on a mounted one |
 //! | [`run`], [`crash`], [`broken_syncs`] | recorded runs, crash states, syncs that do nothing |
+//! | [`growth`] | growths of a file system, cut by a loss of power |
 //! | [`fsx`] | random operations on the bytes of one file, every read compared |
 //! | [`bit_flips`] | damaged metadata that must not be believed |
 //! | [`reference`] | a file system in memory to compare with |
@@ -43,6 +44,7 @@ pub mod freeze;
 pub mod fsck_diff;
 pub mod fsx;
 pub mod generator;
+pub mod growth;
 mod host_target;
 pub mod hostile;
 pub mod kill9;

@@ -119,7 +119,7 @@ pub fn save(device: &MemoryDevice, path: &Path) -> io::Result<()> {
     }
 }
 
-fn save_part(device: &MemoryDevice, range: Range<u64>, path: &Path) -> io::Result<()> {
+pub(crate) fn save_part(device: &MemoryDevice, range: Range<u64>, path: &Path) -> io::Result<()> {
     const STEP: usize = 64 << 10;
     let file = fs::File::create(path)?;
     file.set_len(range.end - range.start)?;

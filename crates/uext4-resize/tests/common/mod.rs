@@ -2,6 +2,7 @@
 
 #![allow(dead_code, unreachable_pub)] // each test file uses its part
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::Path;
 use std::process::Command;
@@ -10,6 +11,7 @@ use uext4::{MountOptions, NewInode, Owner, Volume};
 use uext4_device::{Access, FileDevice, SharedDevice};
 use uext4_ondisk::{FileKind, RawSuperblock};
 use uext4_resize::{Report, ResizeError, fitting_blocks, resize};
+use uext4_sim::growth::Open;
 
 /// Whether a tool is installed; says so when a test must be skipped.
 pub fn have(tool: &str) -> bool {
@@ -61,6 +63,15 @@ pub fn grow(image: &Path, kib: u64) -> Result<Report, ResizeError> {
     }
     drop(file);
     resize(blocks, &mut || open(image))
+}
+
+/// Grows what `open` opens, for `uext4_sim::growth`.
+pub fn grow_to(sb: &RawSuperblock, blocks: u64, open: Open<'_>) -> Result<BTreeSet<u64>, String> {
+    let told = |error: ResizeError| error.to_string();
+    let blocks = fitting_blocks(sb, blocks).map_err(told)?;
+    let report = resize(blocks, &mut || Ok(open()?)).map_err(told)?;
+    let steps = report.steps.iter().map(|shape| shape.blocks);
+    Ok(steps.chain([report.old.blocks]).collect())
 }
 
 /// Asserts that neither e2fsck nor our checker finds anything.

@@ -92,7 +92,7 @@ impl Journal {
     ///
     /// # Errors
     /// The device failed.
-    pub(super) fn checkpoint_all(&self) -> Result<()> {
+    pub(crate) fn checkpoint_all(&self) -> Result<()> {
         while self.checkpoint()? > 0 {}
         self.flush.cover(self.flush.epoch())
     }

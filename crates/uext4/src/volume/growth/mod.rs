@@ -8,6 +8,7 @@
 //! no block behind its end. Without a log the superblock is written last, alone.
 //! Kernel counterpart: `fs/ext4/resize.c`.
 
+mod refusal;
 mod resize_inode;
 
 use super::Volume;
@@ -172,16 +173,20 @@ impl<'a> Step<'a> {
         let journal = self.context.space.journal();
         let credits = growth_blocks(self.context.space.layout(), &self.new);
         if journal.has_log() {
+            refusal::keep_kernel_out(self.context)?;
             journal.run(credits, |handle| {
                 self.change_all_but_superblock(handle)?;
                 self.change_superblock(handle)
             })?;
+            journal.commit_all()?;
+            // The kernel may mount again from here on.
+            journal.checkpoint_all()?;
         } else {
             journal.run(credits, |handle| self.change_all_but_superblock(handle))?;
             journal.commit_all()?;
             journal.run(1, |handle| self.change_superblock(handle))?;
+            journal.commit_all()?;
         }
-        journal.commit_all()?;
         self.write_backups()
     }
 

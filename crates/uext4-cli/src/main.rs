@@ -225,6 +225,10 @@ fn has_own_verbose(words: &[OsString]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use uext4_sim::hostile;
+
     use super::*;
 
     #[test]
@@ -252,5 +256,40 @@ mod tests {
             table.push_str(&format!("| {id} | {what} | `{metric}` | {} |\n", threads.join(", ")));
         }
         generated::check("docs/lab.md", "loads", &(table + "\n"));
+    }
+
+    /// The verbs, and their actions where the kit counts these by themselves.
+    fn verbs() -> BTreeSet<String> {
+        let command = Command::command();
+        let mut verbs = BTreeSet::new();
+        for verb in command.get_subcommands() {
+            let name = verb.get_name();
+            if hostile::has_actions(name) {
+                let actions = verb.get_subcommands().filter(|action| action.get_name() != "help");
+                verbs.extend(actions.map(|action| format!("{name} {}", action.get_name())));
+            } else {
+                verbs.insert(name.to_owned());
+            }
+        }
+        verbs
+    }
+
+    #[test]
+    fn every_verb_is_called_on_hostile_material_or_told_why_not() {
+        let mut known: BTreeSet<String> =
+            hostile::UNTRIED.iter().map(|(verb, _)| (*verb).to_owned()).collect();
+        for words in hostile::calls() {
+            let words = std::iter::once("uext4").chain(words.split_whitespace());
+            let words: Vec<&str> = words.collect();
+            // A call that is wrong usage would try nothing.
+            let parsed = Command::command().try_get_matches_from(&words);
+            let matches = parsed.unwrap_or_else(|error| panic!("{words:?}: {error}"));
+            let (verb, inner) = matches.subcommand().expect("a verb");
+            known.insert(match inner.subcommand_name() {
+                Some(action) => format!("{verb} {action}"),
+                None => verb.to_owned(),
+            });
+        }
+        assert_eq!(verbs(), known);
     }
 }

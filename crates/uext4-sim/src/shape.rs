@@ -50,20 +50,29 @@ pub fn image(options: &str, mib: u64) -> io::Result<MemoryDevice> {
     let folder = image_folder()?;
     let tree = folder.path().join("tree");
     fill(&tree)?;
+    let device = image_of(&tree, options, mib)?;
+    if FURNISHED.iter().any(|feature| options.contains(feature)) {
+        return furnish::furnish(device).map_err(io::Error::other);
+    }
+    Ok(device)
+}
+
+/// Makes an image of a directory of the host.
+///
+/// # Errors
+/// mke2fs or e2fsck are missing, or fail.
+pub fn image_of(tree: &Path, options: &str, mib: u64) -> io::Result<MemoryDevice> {
+    let folder = image_folder()?;
     let path = folder.path().join("image");
     fs::File::create(&path)?.set_len(mib << 20)?;
     let mke2fs = tool("mke2fs")?;
     let mut command = Command::new(mke2fs);
     command.args(["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"]);
-    command.args(options.split_whitespace()).arg("-d").arg(&tree).arg(&path);
+    command.args(options.split_whitespace()).arg("-d").arg(tree).arg(&path);
     run(&mut command, &[0])?;
     // Directories get their hash trees.
     run(Command::new(tool("e2fsck")?).arg("-fyD").arg(&path), &[0, 1])?;
-    let device = MemoryDevice::load(&path)?;
-    if FURNISHED.iter().any(|feature| options.contains(feature)) {
-        return furnish::furnish(device).map_err(io::Error::other);
-    }
-    Ok(device)
+    MemoryDevice::load(&path)
 }
 
 fn tool(name: &str) -> io::Result<std::path::PathBuf> {

@@ -1,24 +1,55 @@
 //! The verbs that take archives, on ones that GNU tar wrote and that were changed since, and on
-//! ones that were made to do harm.
+//! well-formed ones that were made to do harm.
 //!
 //! # What else is judged
-//! The image that was filled is as e2fsck wants it, whatever came in.
+//! The image that was filled is sound for both checkers, whatever came in. After status 0 it is
+//! listed and exported as well, without a failure, and GNU tar reads what was exported.
 
 mod craft;
+mod entry;
+mod mutate;
 
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use uext4_device::MemoryDevice;
-use uext4_fsck::Options;
 
-use self::craft::{BLOCK, crafted, seal};
+use self::craft::crafted;
+use self::entry::BLOCK;
+use crate::hostile::sound::unsound;
+use crate::hostile::yard::{Call, Ended};
 use crate::hostile::{Effect, Outcome, Yard};
 use crate::oracle::image_folder;
 use crate::shape::{fill, image};
 use crate::structure_damage::Mutator;
+
+/// A call on `a.tar`.
+#[derive(Clone, Copy, Debug)]
+pub struct ArchiveCall {
+    /// Its words; `i.img` has a tree in it.
+    pub words: &'static str,
+    /// The archive is what it reads from a pipe.
+    pub from_pipe: bool,
+}
+
+const fn call(words: &'static str) -> ArchiveCall {
+    ArchiveCall { words, from_pipe: false }
+}
+
+/// Calls that take an archive: by default, and with the options that allow more.
+pub const CALLS: &[ArchiveCall] = &[
+    call("import a.tar i.img:/"),
+    ArchiveCall { words: "import - i.img:/in", from_pipe: true },
+    call("import --absolute-names --follow-links --numeric a.tar i.img:/"),
+    call("import --absolute-names --follow-links --threads 1 --map-owner *:7 a.tar i.img:/dir1"),
+    call("mkfs -q -F -d a.tar i.img 32M"),
+    ArchiveCall { words: "mkfs -q -F --shrink -d - i.img", from_pipe: true },
+];
+
+/// What is called on an image into which an archive went with status 0.
+const AFTERWARDS: &[&str] = &["find i.img -ls", "export --access-times i.img out.tar"];
 
 /// Formats of GNU tar.
 const FORMATS: [&[&str]; 5] = [
@@ -31,9 +62,6 @@ const FORMATS: [&[&str]; 5] = [
 /// Compressions, by the option of GNU tar; most archives have none, so that damage reaches what is
 /// behind the headers.
 const COMPRESSIONS: [&str; 3] = ["gzip", "zstd", "xz"];
-/// Bytes of an archive that are looked at for headers: the rest is content.
-const DAMAGED_MAX: usize = 1 << 20;
-
 /// Archives by number, and where the command is called on them.
 #[derive(Debug)]
 pub struct Trial {
@@ -61,7 +89,7 @@ impl Trial {
             }
             bases.push((options[0], output.stdout));
         }
-        let image = image("-t ext4 -b 1024 -N 1024", 24)?;
+        let image = image("-t ext4 -b 1024 -N 4096", 32)?;
         Ok(Self { bases, image, yard: Yard::new(binary)? })
     }
 
@@ -76,38 +104,63 @@ impl Trial {
         let archive = work.join("a.tar");
         fs::write(&archive, bytes)?;
         let path = work.join("i.img");
-        for (words, from_pipe) in [
-            ("import a.tar i.img:/", false),
-            ("import - i.img:/in", true),
-            ("import --absolute-names --numeric a.tar i.img:/", false),
-            ("mkfs -q -d a.tar i.img 24M", false),
-        ] {
+        for ArchiveCall { words, from_pipe } in CALLS {
             self.image.save(&path)?;
             let input = from_pipe.then_some(archive.as_path());
-            self.yard.call(words, input, ("i.img", Effect::Changes), &mut outcome)?;
+            let call = Call { material: "archive", words, input, effect: Effect::Changes };
+            let ended = self.yard.call(&call, &mut outcome)?;
             if let Some(fault) = unsound(&path) {
                 outcome.faults.push(format!("uext4 {words}: {fault}"));
+            }
+            if ended == Ended::Well {
+                self.look(words, &mut outcome)?;
             }
         }
         Ok(outcome)
     }
 
+    /// Lists and exports what came in by a call.
+    fn look(&self, after: &str, outcome: &mut Outcome) -> io::Result<()> {
+        for words in AFTERWARDS {
+            let material = "image of an archive";
+            let call = Call { material, words, input: None, effect: Effect::Reads };
+            if self.yard.call_and_keep(&call, outcome)? != Ended::Well {
+                outcome.faults.push(format!("uext4 {after}: then {words} failed"));
+            }
+        }
+        let out = self.yard.work().join("out.tar");
+        let read = Command::new("tar").arg("-tf").arg(&out).stdout(Stdio::null()).output()?;
+        if !read.status.success() {
+            let said = String::from_utf8_lossy(&read.stderr);
+            outcome.faults.push(format!("uext4 {after}: exported, tar -t: {}", said.trim()));
+        }
+        self.yard.clear()
+    }
+
     /// The archive of a case, and what it is.
     fn archive(&self, case: u64) -> io::Result<(Vec<u8>, String)> {
         let mut mutator = Mutator::new(case);
-        let (mut bytes, mut what) = if mutator.below(3) == 0 {
-            crafted(&mut mutator)
-        } else {
-            let (format, bytes) = mutator.pick(&self.bases);
-            let mut bytes = bytes.clone();
-            let done = damage(&mut bytes, &mut mutator);
-            (bytes, format!("{format}, {done}"))
+        let outside = self.yard.sentinel();
+        let (mut bytes, mut what) = match mutator.below(8) {
+            0..5 => crafted(&mut mutator, outside.as_os_str().as_encoded_bytes()),
+            sort => {
+                let (format, bytes) = mutator.pick(&self.bases);
+                let mut bytes = bytes.clone();
+                let done = match sort {
+                    7 => mutate::damage(&mut bytes, &mut mutator),
+                    _ => {
+                        let headers = mutate::headers(&bytes);
+                        mutate::change_fields(&mut bytes, &headers, &mut mutator)
+                    }
+                };
+                (bytes, format!("{format}, {done}"))
+            }
         };
         if mutator.below(8) == 0 {
             let program = *mutator.pick(&COMPRESSIONS);
             bytes = compressed(program, &bytes)?;
             what = format!("{what}, {program}");
-            if mutator.below(2) == 0 {
+            if mutator.below(4) == 0 {
                 let at = mutator.below(bytes.len());
                 bytes[at] ^= 1 << mutator.below(8);
                 what = format!("{what}, a bit of byte {at}");
@@ -115,47 +168,6 @@ impl Trial {
         }
         Ok((bytes, format!("case {case}: {what}")))
     }
-}
-
-/// Changes an archive in up to three places; tells where.
-fn damage(bytes: &mut Vec<u8>, mutator: &mut Mutator) -> String {
-    let mut done = Vec::new();
-    for _ in 0..=mutator.below(3) {
-        let blocks = bytes.len().min(DAMAGED_MAX) / BLOCK;
-        let block = mutator.below(blocks);
-        let (at, other) = (block * BLOCK, mutator.below(blocks) * BLOCK);
-        done.push(match mutator.below(6) {
-            0 => {
-                let len = mutator.below(bytes.len());
-                bytes.truncate(len.max(BLOCK));
-                format!("cut at {len}")
-            }
-            1 => {
-                bytes.copy_within(other..other + BLOCK, at);
-                format!("block at {other} written to {at}")
-            }
-            2 => {
-                // What the rest says is taken for something else: headers are out of step.
-                bytes.drain(at..at + BLOCK / 2);
-                format!("half a block less at {at}")
-            }
-            _ => {
-                let field = mutator.below(BLOCK);
-                for byte in bytes[at + field..].iter_mut().take(1 + mutator.below(12)) {
-                    *byte = u8::try_from(mutator.below(256)).unwrap_or(0);
-                }
-                let is_sealed = mutator.below(4) != 0;
-                if is_sealed {
-                    seal(&mut bytes[at..at + BLOCK]);
-                }
-                format!("bytes at {at}+{field}{}", if is_sealed { ", sealed" } else { "" })
-            }
-        });
-        if bytes.len() < 2 * BLOCK {
-            break;
-        }
-    }
-    done.join("; ")
 }
 
 /// What a program makes of bytes.
@@ -168,18 +180,5 @@ fn compressed(program: &str, bytes: &[u8]) -> io::Result<Vec<u8>> {
         Ok(output.stdout)
     } else {
         Err(io::Error::other("not compressed"))
-    }
-}
-
-/// What is wrong with the image at `path`, in words.
-fn unsound(path: &Path) -> Option<String> {
-    let device = match MemoryDevice::load(path) {
-        Ok(device) => device,
-        Err(error) => return Some(error.to_string()),
-    };
-    match uext4_fsck::check(&device, &Options::default(), &mut ()) {
-        Ok(report) if report.is_clean() => None,
-        Ok(report) => Some(format!("the image is damaged: {}", report.findings[0])),
-        Err(error) => Some(format!("the image cannot be checked: {error}")),
     }
 }

@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::hostile::verbs::verb_of;
 use crate::hostile::{Effect, Outcome};
 use crate::oracle::image_folder;
 
@@ -20,6 +22,28 @@ const LINES_MAX: usize = 2000;
 
 /// The content of the file that nothing may touch.
 const SENTINEL: &[u8] = b"nothing writes here";
+
+/// A call of the command.
+#[derive(Clone, Copy, Debug)]
+pub struct Call<'a> {
+    /// What it is called on, for the table of all calls.
+    pub material: &'static str,
+    /// Its words, split at blanks.
+    pub words: &'a str,
+    /// What it reads from a pipe.
+    pub input: Option<&'a Path>,
+    /// What it may do to `work/i.img`.
+    pub effect: Effect,
+}
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// With status 0.
+    Well,
+    /// Not so.
+    Otherwise,
+}
 
 /// A folder with `work`, where calls run and whose `out` they may fill, and a sentinel beside it.
 #[derive(Debug)]
@@ -46,21 +70,27 @@ impl Yard {
         self.folder.path().join("work")
     }
 
-    /// Calls the command, its words split at blanks, and judges it. `image`: in `work`.
+    /// Calls the command and judges it.
     ///
     /// # Errors
     /// The machinery failed.
-    pub fn call(
-        &self,
-        words: &str,
-        input: Option<&Path>,
-        image: (&str, Effect),
-        outcome: &mut Outcome,
-    ) -> io::Result<()> {
-        let (image, effect) = (self.work().join(image.0), image.1);
+    pub fn call(&self, call: &Call<'_>, outcome: &mut Outcome) -> io::Result<Ended> {
+        let ended = self.call_and_keep(call, outcome)?;
+        self.clear()?;
+        Ok(ended)
+    }
+
+    /// As [`Yard::call`], and leaves what was made until [`Yard::clear`].
+    ///
+    /// # Errors
+    /// The machinery failed.
+    pub fn call_and_keep(&self, call: &Call<'_>, outcome: &mut Outcome) -> io::Result<Ended> {
+        let Call { words, effect, .. } = *call;
+        let image = self.work().join("i.img");
         let before = if effect == Effect::Reads { fs::read(&image)? } else { Vec::new() };
         let known = self.names()?;
-        let mut faults = self.run(words, input, outcome)?;
+        let places = self.places()?;
+        let (ended, mut faults) = self.run(call, outcome)?;
         if effect == Effect::Reads && fs::read(&image)? != before {
             faults.push("changed the image".into());
         }
@@ -69,20 +99,58 @@ impl Yard {
         if !strays.is_empty() {
             faults.push(format!("made {}", strays.join(", ")));
         }
-        if fs::read(self.folder.path().join("sentinel")).ok().as_deref() != Some(SENTINEL) {
+        let content = fs::read(self.folder.path().join("sentinel")).ok();
+        if content.as_deref() != Some(SENTINEL) || self.places()? != places {
             faults.push("touched a file beside the target".into());
+            self.restore()?;
         }
         outcome.faults.extend(faults.into_iter().map(|fault| format!("uext4 {words}: {fault}")));
-        self.clear()
+        Ok(ended)
+    }
+
+    /// What a call must leave alone: mode, owner, links and time of change of the sentinel, and mode
+    /// and owner of the folders around the target.
+    fn places(&self) -> io::Result<Vec<String>> {
+        let mut places = Vec::new();
+        for path in [self.folder.path().to_owned(), self.work()] {
+            let meta = fs::metadata(path)?;
+            places.push(format!("{:o} {} {}", meta.mode(), meta.uid(), meta.gid()));
+        }
+        let sentinel = fs::symlink_metadata(self.folder.path().join("sentinel"));
+        places.push(match sentinel {
+            Ok(meta) => format!(
+                "{:o} {} {} {}.{}",
+                meta.mode(),
+                meta.uid(),
+                meta.nlink(),
+                meta.ctime(),
+                meta.ctime_nsec()
+            ),
+            Err(error) => error.to_string(),
+        });
+        Ok(places)
+    }
+
+    /// Makes a new sentinel: the next call is judged by itself.
+    fn restore(&self) -> io::Result<()> {
+        let path = self.folder.path().join("sentinel");
+        match fs::symlink_metadata(&path) {
+            Ok(meta) if meta.is_dir() => remove_tree(&path)?,
+            Ok(_) => fs::remove_file(&path)?,
+            Err(_) => {}
+        }
+        fs::write(path, SENTINEL)
+    }
+
+    /// The file that no call may touch.
+    #[must_use]
+    pub fn sentinel(&self) -> PathBuf {
+        self.folder.path().join("sentinel")
     }
 
     /// Runs a call to its end; tells what is wrong with how it ended and what it said.
-    fn run(
-        &self,
-        words: &str,
-        input: Option<&Path>,
-        outcome: &mut Outcome,
-    ) -> io::Result<Vec<String>> {
+    fn run(&self, call: &Call<'_>, outcome: &mut Outcome) -> io::Result<(Ended, Vec<String>)> {
+        let Call { words, input, .. } = *call;
         let said_path = self.folder.path().join("said");
         let mut command = Command::new("prlimit");
         command.arg(format!("--as={ADDRESS_SPACE}")).arg(&self.binary);
@@ -101,14 +169,17 @@ impl Yard {
             if Instant::now() > end {
                 child.kill()?;
                 child.wait()?;
-                return Ok(vec![format!("did not end within {} s", TIME.as_secs())]);
+                outcome.tally.count(call.material, &verb_of(words), "no end");
+                let fault = format!("did not end within {} s", TIME.as_secs());
+                return Ok((Ended::Otherwise, vec![fault]));
             }
             std::thread::sleep(Duration::from_micros(500));
         };
         let said = String::from_utf8_lossy(&fs::read(&said_path)?).into_owned();
         fs::remove_file(&said_path)?;
-        outcome.calls += 1;
-        outcome.succeeded += u64::from(status.success());
+        let number = status.code().map_or_else(|| status.to_string(), |code| code.to_string());
+        outcome.tally.count(call.material, &verb_of(words), &number);
+        let ended = if status.success() { Ended::Well } else { Ended::Otherwise };
         let is_fsck = words.starts_with("fsck");
         let mut faults = Vec::new();
         match status.code() {
@@ -133,7 +204,7 @@ impl Yard {
         if said.lines().count() > LINES_MAX {
             faults.push(format!("{} lines of messages", said.lines().count()));
         }
-        Ok(faults)
+        Ok((ended, faults))
     }
 
     /// Everything in the yard but what is below `work/out`.
@@ -148,7 +219,10 @@ impl Yard {
     }
 
     /// Removes what a call was to make.
-    fn clear(&self) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn clear(&self) -> io::Result<()> {
         for entry in fs::read_dir(self.work())? {
             let entry = entry?;
             if is_target(&format!("work/{}", entry.file_name().to_string_lossy())) {

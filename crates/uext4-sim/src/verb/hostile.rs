@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use uext4_sim::hostile::{Outcome, archives, images};
+use uext4_sim::hostile::{Outcome, archives, exports, images, overlays};
 
 /// Call every verb on damaged images and archives: no panic, no write outside, failures told
 #[derive(clap::Args)]
@@ -30,36 +30,39 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     let mut total = Outcome::default();
     let cases = |count| args.seed..args.seed.saturating_add(count);
     if args.images > 0 {
-        let trial = images::Trial::new(&args.binary, &args.shape).map_err(text)?;
+        let damaged = images::Trial::new(&args.binary, &args.shape).map_err(text)?;
+        let overlaid = overlays::Trial::new(&args.binary, &args.shape).map_err(text)?;
+        let edited = exports::Trial::new(&args.binary).map_err(text)?;
         for case in cases(args.images) {
-            add(&mut total, trial.case(case).map_err(text)?);
+            add(&mut total, "damaged image", damaged.case(case).map_err(text)?);
+            add(&mut total, "overlay", overlaid.case(case).map_err(text)?);
+            add(&mut total, "edited image", edited.case(case).map_err(text)?);
         }
     }
     if args.archives > 0 {
         let trial = archives::Trial::new(&args.binary).map_err(text)?;
         for case in cases(args.archives) {
-            add(&mut total, trial.case(case).map_err(text)?);
+            add(&mut total, "archive", trial.case(case).map_err(text)?);
         }
     }
+    let (calls, done) = total.tally.of("");
     println!(
-        "{} images, {} archives, {} calls, {} of them with status 0, {} faults",
+        "{}\n\n{} images of each sort, {} archives, {calls} calls, {done} of them with status 0, {} faults",
+        total.tally,
         args.images,
         args.archives,
-        total.calls,
-        total.succeeded,
         total.faults.len()
     );
     if total.faults.is_empty() { Ok(()) } else { Err(format!("{} faults", total.faults.len())) }
 }
 
-fn add(total: &mut Outcome, outcome: Outcome) {
+fn add(total: &mut Outcome, sort: &str, outcome: Outcome) {
     if !outcome.faults.is_empty() {
-        println!("{}", outcome.what);
+        println!("{sort}, {}", outcome.what);
     }
     for fault in &outcome.faults {
         println!("  {fault}");
     }
-    total.calls += outcome.calls;
-    total.succeeded += outcome.succeeded;
+    total.tally.add(&outcome.tally);
     total.faults.extend(outcome.faults);
 }

@@ -1,5 +1,6 @@
 //! Failures of a verb: one line on standard error and an exit status.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::process::ExitCode;
@@ -168,7 +169,24 @@ impl<T, E: Into<Why>> At<T> for std::result::Result<T, E> {
 pub(crate) fn say(line: &str) {
     use io::Write;
     // Nobody is left to tell when standard error is closed.
-    let _ = writeln!(io::stderr(), "uext4: {line}");
+    let _ = writeln!(io::stderr(), "uext4: {}", shown(line));
+}
+
+/// Bytes of the longest message that is shown whole: two paths as long as Linux takes them fit.
+const SHOWN_MAX: usize = 9 << 10;
+/// Bytes of the start and of the end of a longer one that are shown.
+const SHOWN_PART: usize = 1 << 10;
+
+/// A message without its middle, if that is longer than anybody reads: a hostile archive or image
+/// has paths of tens of thousands of bytes.
+fn shown(line: &str) -> Cow<'_, str> {
+    if line.len() <= SHOWN_MAX {
+        return Cow::Borrowed(line);
+    }
+    let start = line.floor_char_boundary(SHOWN_PART);
+    let end = line.ceil_char_boundary(line.len() - SHOWN_PART);
+    let left_out = end - start;
+    Cow::Owned(format!("{}[{left_out} bytes left out]{}", &line[..start], &line[end..]))
 }
 
 /// Control characters, which a hostile image may put into names, become `?`.
@@ -207,6 +225,19 @@ mod tests {
         match why.at("ls", "a\nb") {
             Failure::Line(line) => assert_eq!(line, "ls: a?b: No such file or directory"),
             other => panic!("{other:?}"),
+        }
+    }
+    #[test]
+    fn a_message_that_nobody_reads_loses_its_middle() {
+        let path = "d/".repeat(4 << 10);
+        assert_eq!(shown(&path), path);
+        // A cut between the bytes of a character would panic.
+        for before in ["", "x"] {
+            let line = format!("find: {before}{}: not entered", "\u{e4}/".repeat(20_000));
+            let shown = shown(&line);
+            assert!(shown.len() < 3 << 10, "{} bytes", shown.len());
+            assert!(shown.starts_with("find: ") && shown.ends_with(": not entered"), "{shown}");
+            assert!(shown.contains(" bytes left out]"), "{shown}");
         }
     }
 }

@@ -124,7 +124,10 @@ impl Trial {
         for words in AFTERWARDS {
             let material = "image of an archive";
             let call = Call { material, words, input: None, effect: Effect::Reads };
-            if self.yard.call_and_keep(&call, outcome)? != Ended::Well {
+            let ended = self.yard.call_and_keep(&call, outcome)?;
+            // Verbs that walk enter no path of more than 16 KiB.
+            let is_deep = outcome.what.contains(craft::TOO_DEEP);
+            if ended != Ended::Well && !is_deep {
                 outcome.faults.push(format!("uext4 {after}: then {words} failed"));
             }
         }

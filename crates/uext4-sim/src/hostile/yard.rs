@@ -20,6 +20,9 @@ const ADDRESS_SPACE: u64 = 16 << 30;
 /// one for each of what it met.
 const LINES_MAX: usize = 2000;
 
+/// Most bytes of a message: two paths as long as Linux takes them, and words.
+const LINE_BYTES_MAX: usize = 10 << 10;
+
 /// The content of the file that nothing may touch.
 const SENTINEL: &[u8] = b"nothing writes here";
 
@@ -28,7 +31,7 @@ const SENTINEL: &[u8] = b"nothing writes here";
 pub struct Call<'a> {
     /// What it is called on, for the table of all calls.
     pub material: &'static str,
-    /// Its words, split at blanks.
+    /// Its words, split at blanks; %20 is a blank in a word.
     pub words: &'a str,
     /// What it reads from a pipe.
     pub input: Option<&'a Path>,
@@ -154,7 +157,8 @@ impl Yard {
         let said_path = self.folder.path().join("said");
         let mut command = Command::new("prlimit");
         command.arg(format!("--as={ADDRESS_SPACE}")).arg(&self.binary);
-        command.args(words.split_whitespace()).current_dir(self.work());
+        let words = words.split_whitespace().map(|word| word.replace("%20", " "));
+        command.args(words).current_dir(self.work());
         command.stdin(match input {
             Some(path) => Stdio::from(fs::File::open(path)?),
             None => Stdio::null(),
@@ -169,7 +173,7 @@ impl Yard {
             if Instant::now() > end {
                 child.kill()?;
                 child.wait()?;
-                outcome.tally.count(call.material, &verb_of(words), "no end");
+                outcome.tally.count(call.material, &verb_of(call.words), "no end");
                 let fault = format!("did not end within {} s", TIME.as_secs());
                 return Ok((Ended::Otherwise, vec![fault]));
             }
@@ -178,20 +182,20 @@ impl Yard {
         let said = String::from_utf8_lossy(&fs::read(&said_path)?).into_owned();
         fs::remove_file(&said_path)?;
         let number = status.code().map_or_else(|| status.to_string(), |code| code.to_string());
-        outcome.tally.count(call.material, &verb_of(words), &number);
+        outcome.tally.count(call.material, &verb_of(call.words), &number);
         let ended = if status.success() { Ended::Well } else { Ended::Otherwise };
-        let is_fsck = words.starts_with("fsck");
+        let is_fsck = call.words.starts_with("fsck");
         let mut faults = Vec::new();
         match status.code() {
             Some(0 | 1) => {}
             // Differences, and trouble.
-            Some(2) if words.starts_with("diff") => {}
+            Some(2) if call.words.starts_with("diff") => {}
             // Any sum of its bits but that of wrong usage.
             Some(code) if is_fsck && code < 32 && code & 16 == 0 => {}
             Some(code) => faults.push(format!("status {code}: {}", shortened(&said))),
             None => faults.push(format!("{status}: {}", shortened(&said))),
         }
-        if status.code() == Some(1) && said.is_empty() && !words.starts_with("diff") {
+        if status.code() == Some(1) && said.is_empty() && !call.words.starts_with("diff") {
             faults.push("failed without a word".into());
         }
         if said.contains("panicked at") {
@@ -200,6 +204,9 @@ impl Yard {
         let unlike = |line: &&str| !is_fsck && !line.starts_with("uext4: ");
         if let Some(line) = said.lines().find(unlike) {
             faults.push(format!("a line that is no message: {line}"));
+        }
+        if let Some(line) = said.lines().find(|line| line.len() > LINE_BYTES_MAX) {
+            faults.push(format!("a message of {} bytes", line.len()));
         }
         if said.lines().count() > LINES_MAX {
             faults.push(format!("{} lines of messages", said.lines().count()));

@@ -18,12 +18,15 @@ pub(super) enum Sort {
     Refused,
 }
 
+/// Of paths with more levels than there are inodes for, or than verbs that walk enter.
+pub(super) const TOO_DEEP: &str = "a path that is too deep";
+
 type Recipe = (Sort, &'static str, fn(&mut Mutator) -> Vec<Entry>);
 
 /// What archives are made of.
 const RECIPES: &[Recipe] = &[
     (Sort::Taken, "links that lead out", links_out),
-    (Sort::Taken, "names of several types", several_types),
+    (Sort::Taken, "one name of several types", several_types),
     (Sort::Taken, "a directory that becomes a link", directory_to_link),
     (Sort::Taken, "a link that becomes a directory", link_to_directory),
     (Sort::Taken, "hard links to what came before", hard_links),
@@ -45,7 +48,7 @@ const RECIPES: &[Recipe] = &[
     (Sort::Refused, "maps that overlap", overlaps),
     (Sort::Refused, "records that mean nothing", refused_records),
     (Sort::Refused, "unknown types", unknown),
-    (Sort::Refused, "a path that is too deep", too_deep),
+    (Sort::Refused, TOO_DEEP, too_deep),
 ];
 
 /// An archive of some recipes, and what it is. `outside`: the path of a file that nothing may touch.
@@ -208,7 +211,6 @@ fn deep(m: &mut Mutator) -> Vec<Entry> {
     vec![Entry::file(format!("{}leaf", "d/".repeat(levels)), 3)]
 }
 
-/// More levels than there are inodes for.
 fn too_deep(m: &mut Mutator) -> Vec<Entry> {
     let levels = *m.pick(&[10_000, 16_000, 40_000]);
     vec![Entry::file(format!("{}leaf", "d/".repeat(levels)), 3), Entry::file("after", 3)]

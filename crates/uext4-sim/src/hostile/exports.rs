@@ -19,6 +19,7 @@ use std::process::{Command, Stdio};
 use uext4_device::{Device, MemoryDevice};
 use uext4_ondisk::dir_entry::DirBlock;
 use uext4_ondisk::{Ino, RawInode};
+use zerocopy::little_endian::U32;
 
 use crate::anatomy::{Anatomy, Seal, Structure, bytes};
 use crate::hostile::sound::unsound;
@@ -75,7 +76,7 @@ impl Trial {
         let yard = Yard::new(binary)?;
         let folder = image_folder()?;
         let tree = folder.path().join("tree");
-        plant(&tree, &yard.sentinel())?;
+        make(&tree, &yard.sentinel())?;
         // Without hash trees, any name may stand anywhere.
         let base = image_of(&tree, "-t ext4 -b 1024 -N 512 -O ^dir_index,^has_journal", 6)?;
         base.save(&yard.work().join("sound.img"))?;
@@ -167,7 +168,7 @@ impl Trial {
 }
 
 /// The tree: directories, files and links, most with names long enough to be changed to any other.
-fn plant(tree: &Path, outside: &Path) -> io::Result<()> {
+fn make(tree: &Path, outside: &Path) -> io::Result<()> {
     for dir in ["", "dirs", "dirs/below"] {
         let dir = tree.join(dir);
         fs::create_dir_all(&dir)?;
@@ -231,7 +232,7 @@ fn change_entry(image: &mut [u8], mutator: &mut Mutator, inodes: &[Ino]) -> Stri
                 1 => mutator.below(600) as u32,
                 _ => mutator.pick(inodes).get(),
             };
-            image[at..at + 4].copy_from_slice(&ino.to_le_bytes());
+            image[at..at + 4].copy_from_slice(&U32::new(ino).to_bytes());
             format!("entry at {at} is of inode {ino}")
         }
         1 => {

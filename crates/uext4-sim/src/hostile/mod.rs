@@ -3,8 +3,8 @@
 //! # Fault model
 //! Images of every shape with structures that say anything, sealed or not ([`images`]); overlays
 //! of such images ([`overlays`]); images whose checksums are right and whose names and inodes are
-//! made to get out of the directory that they are exported into ([`exports`]); archives with changed
-//! headers, changed data and cut ends, and well-formed ones that are made to do harm
+//! made to get out of the directory that they are exported into ([`exports`]); archives with
+//! changed headers, changed data and cut ends, and well-formed ones that are made to do harm
 //! ([`archives`]). One process a call, as a script would.
 //!
 //! # What is judged

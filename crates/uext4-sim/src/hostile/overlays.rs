@@ -13,6 +13,7 @@ use uext4_device::stored_overlay::{Layout, StoredOverlay, create};
 use uext4_device::{Device, MemoryDevice, SharedDevice};
 use uext4_ondisk::FileKind;
 use uext4_ondisk::checksum::crc32c;
+use zerocopy::little_endian::U32;
 
 use crate::fsck_diff::Cases;
 use crate::hostile::sound::unsound;
@@ -142,7 +143,7 @@ fn damage(bytes: &mut Vec<u8>, mutator: &mut Mutator, base_len: u64) -> String {
                 bytes[32] = 1;
             }
             let sum = !crc32c(!0, &bytes[..HEADER.1]);
-            bytes[HEADER.1..HEADER.0].copy_from_slice(&sum.to_le_bytes());
+            bytes[HEADER.1..HEADER.0].copy_from_slice(&U32::new(sum).to_bytes());
             format!("header at {field}")
         }
     }

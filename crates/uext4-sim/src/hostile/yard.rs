@@ -107,11 +107,12 @@ impl Yard {
             faults.push("touched a file beside the target".into());
             self.restore()?;
         }
-        outcome.faults.extend(faults.into_iter().map(|fault| format!("uext4 {words}: {fault}")));
+        let told = faults.into_iter().map(|fault| format!("uext4 {words}: {fault}"));
+        outcome.faults.extend(told);
         Ok(ended)
     }
 
-    /// What a call must leave alone: mode, owner, links and time of change of the sentinel, and mode
+    /// What a call must leave alone: mode, owner, links and time of change of the sentinel, mode
     /// and owner of the folders around the target.
     fn places(&self) -> io::Result<Vec<String>> {
         let mut places = Vec::new();

@@ -47,7 +47,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     }
     let (calls, done) = total.tally.of("");
     println!(
-        "{}\n\n{} images of each sort, {} archives, {calls} calls, {done} of them with status 0, {} faults",
+        "{}\n\n{} images of each sort, {} archives, {calls} calls, {done} with status 0, {} faults",
         total.tally,
         args.images,
         args.archives,

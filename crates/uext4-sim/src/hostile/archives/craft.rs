@@ -1,8 +1,8 @@
 //! Well-formed archives that are made to do harm, entry by entry.
 //!
-//! Every entry is of a [`Sort`]: what import takes as it is, what an option allows, what is refused.
-//! Most archives have but entries of the first two sorts, so that the calls end well and the image
-//! that they filled can be judged.
+//! Every entry is of a [`Sort`]: what import takes as it is, what an option allows, what is
+//! refused. Most archives have but entries of the first two sorts, so that the calls end well and
+//! the image that they filled can be judged.
 
 use super::entry::{BLOCK, Entry, number};
 use crate::structure_damage::Mutator;
@@ -51,7 +51,7 @@ const RECIPES: &[Recipe] = &[
     (Sort::Refused, TOO_DEEP, too_deep),
 ];
 
-/// An archive of some recipes, and what it is. `outside`: the path of a file that nothing may touch.
+/// An archive of some recipes, and what it is. `outside`: the path of what nothing may touch.
 pub(super) fn crafted(mutator: &mut Mutator, outside: &[u8]) -> (Vec<u8>, String) {
     // Half of the archives are taken as they are.
     let worst = *mutator.pick(&[Sort::Taken, Sort::Taken, Sort::Allowed, Sort::Refused]);
@@ -93,7 +93,8 @@ const OUT: &[&str] = &["..", "../..", "../sentinel", "/", "/dev/shm", "OUTSIDE",
 const NAMES: &[&str] = &["a", "b", "dir", "dir/a", "dir/b", "some/x", "names", "target", "fast"];
 
 fn some(mutator: &mut Mutator) -> &'static str {
-    *mutator.pick(&["a", "b", "c", "d/e", "d/f", "dir/g/h", "target", "some/y"])
+    let names = ["a", "b", "c", "d/e", "d/f", "dir/g/h", "target", "some/y"];
+    names[mutator.below(names.len())]
 }
 
 fn links_out(m: &mut Mutator) -> Vec<Entry> {

@@ -1,5 +1,7 @@
 //! Entries of archives, with headers whose checksums are right.
 
+use zerocopy::big_endian::U64;
+
 /// Bytes of a header, and the unit of everything in an archive.
 pub(super) const BLOCK: usize = 512;
 
@@ -110,7 +112,7 @@ pub(super) fn number(value: u64, width: usize) -> Vec<u8> {
         return format!("{value:0digits$o}\0", digits = width - 1).into_bytes();
     }
     let mut field = vec![0; width];
-    let bytes = value.to_be_bytes();
+    let bytes = U64::new(value).to_bytes();
     field[width - width.min(8)..].copy_from_slice(&bytes[8 - width.min(8)..]);
     field[0] |= 0x80;
     field

@@ -7,41 +7,56 @@
 //! stays as it is written, so that its verb says what is missing.
 //!
 //! Links are followed where a name is written or matched, but not below `**`, which enters a
-//! directory once: neither links nor damage make it endless.
+//! directory once: neither links nor damage make it endless. What cannot be read is told and left
+//! out, as the verbs do it.
 
 mod braces;
 
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsString;
 
-use uext4::{FileKind, Ino, Volume};
+use uext4::{FileKind, Ino, InodeRef, Volume};
 
-use crate::failure::{Result, Why};
+use crate::failure::{Outcome, Result, Why};
 use crate::image::{self, Access};
-use crate::image_path::{Last, names, resolve};
+use crate::image_path::{Last, Listed, names, resolve};
 use crate::operands::Try;
 use crate::pattern::Pattern;
 use crate::spec::{self, Image, ImagePath, Location};
 
 /// The operands of a verb that lie in images, with their globs expanded.
-pub(crate) fn in_image(verb: &str, operands: &[OsString]) -> Result<Vec<ImagePath>> {
+pub(crate) fn in_image(
+    verb: &str,
+    operands: &[OsString],
+    outcome: &mut Outcome,
+) -> Result<Vec<ImagePath>> {
     let paths: Result<Vec<_>> = operands.iter().map(|name| spec::in_image(verb, name)).collect();
-    expand_all(verb, paths?)
+    expand_all(verb, paths?, outcome)
 }
 
 /// The same for operands that may be an image, of which the root is meant.
-pub(crate) fn image_or_inside(verb: &str, operands: &[OsString]) -> Result<Vec<ImagePath>> {
-    expand_all(verb, operands.iter().map(|name| spec::image_or_inside(name)).collect())
+pub(crate) fn image_or_inside(
+    verb: &str,
+    operands: &[OsString],
+    outcome: &mut Outcome,
+) -> Result<Vec<ImagePath>> {
+    let paths = operands.iter().map(|name| spec::image_or_inside(name)).collect();
+    expand_all(verb, paths, outcome)
 }
 
 /// Expands the globs of operands of which some are in images.
-pub(crate) fn locations(verb: &str, operands: Vec<Location>) -> Result<Vec<Location>> {
+pub(crate) fn locations(
+    verb: &str,
+    operands: Vec<Location>,
+    outcome: &mut Outcome,
+) -> Result<Vec<Location>> {
     let mut open = Open::default();
     let mut found = Vec::new();
     for operand in operands {
         match operand {
             Location::Image(path) => {
-                found.extend(open.expand(verb, path)?.into_iter().map(Location::Image));
+                let paths = open.expand(verb, path, outcome)?;
+                found.extend(paths.into_iter().map(Location::Image));
             }
             host @ Location::Host(_) => found.push(host),
         }
@@ -49,10 +64,13 @@ pub(crate) fn locations(verb: &str, operands: Vec<Location>) -> Result<Vec<Locat
     Ok(found)
 }
 
-fn expand_all(verb: &str, paths: Vec<ImagePath>) -> Result<Vec<ImagePath>> {
+fn expand_all(verb: &str, paths: Vec<ImagePath>, outcome: &mut Outcome) -> Result<Vec<ImagePath>> {
     let mut open = Open::default();
-    let found: Result<Vec<_>> = paths.into_iter().map(|path| open.expand(verb, path)).collect();
-    Ok(found?.concat())
+    let mut found = Vec::new();
+    for path in paths {
+        found.extend(open.expand(verb, path, outcome)?);
+    }
+    Ok(found)
 }
 
 /// The image that was looked into last.
@@ -60,7 +78,12 @@ fn expand_all(verb: &str, paths: Vec<ImagePath>) -> Result<Vec<ImagePath>> {
 struct Open(Option<(Image, Volume)>);
 
 impl Open {
-    fn expand(&mut self, verb: &str, path: ImagePath) -> Result<Vec<ImagePath>> {
+    fn expand(
+        &mut self,
+        verb: &str,
+        path: ImagePath,
+        outcome: &mut Outcome,
+    ) -> Result<Vec<ImagePath>> {
         if !is_glob(&path.path) {
             return Ok(vec![path]);
         }
@@ -73,7 +96,8 @@ impl Open {
             }
         }
         let Some((_, volume)) = &self.0 else { return Ok(vec![path]) };
-        let found = expand(volume, &path.path).map_err(|why| why.at(verb, &path))?;
+        let mut search = Search { verb, volume, image: &path.image, outcome };
+        let found = search.expand(&path.path).map_err(|why| why.at(verb, &path))?;
         let in_image = |found| ImagePath { image: path.image.clone(), path: found };
         Ok(found.into_iter().map(in_image).collect())
     }
@@ -89,40 +113,13 @@ fn is_pattern(path: &[u8]) -> bool {
     path.iter().any(|byte| b"*?[\\".contains(byte))
 }
 
-/// What a path with globs stands for; itself if that is nothing.
-fn expand(volume: &Volume, path: &[u8]) -> Try<Vec<Vec<u8>>> {
-    if resolve(volume, path, Last::Keep).is_ok() {
-        return Ok(vec![path.to_vec()]);
-    }
-    let mut all = Vec::new();
-    for path in braces::expand(path)? {
-        let found = if is_pattern(&path) { matches(volume, &path)? } else { Vec::new() };
-        if found.is_empty() { all.push(path) } else { all.extend(found) }
-    }
-    Ok(all)
-}
-
-/// The paths that a pattern matches, in the order of their bytes.
-fn matches(volume: &Volume, path: &[u8]) -> Try<Vec<Vec<u8>>> {
-    let mut found = BTreeSet::from([b"/".to_vec()]);
-    let mut parts = path.split(|byte| *byte == b'/').filter(|part| !part.is_empty()).peekable();
-    while let Some(part) = parts.next() {
-        // `**/**` is `**`.
-        while part == b"**" && parts.next_if_eq(&part).is_some() {}
-        let is_last = parts.peek().is_none();
-        let step = Step::new(part)?;
-        let mut next = BTreeSet::new();
-        for dir in &found {
-            step.take(volume, dir, is_last, &mut next)?;
-        }
-        found = next;
-    }
-    let mut found: Vec<_> = found.into_iter().collect();
-    if path.last() == Some(&b'/') {
-        found.iter_mut().for_each(|path| path.push(b'/'));
-        found.retain(|path| resolve(volume, path, Last::Follow).is_ok());
-    }
-    Ok(found)
+/// Looks for what globs stand for in an image.
+struct Search<'a> {
+    verb: &'a str,
+    volume: &'a Volume,
+    image: &'a Image,
+    /// What cannot be read on the way.
+    outcome: &'a mut Outcome,
 }
 
 /// A part of a path between slashes.
@@ -146,73 +143,127 @@ impl Step {
         let asks_for_dot = part.starts_with(b".") || part.starts_with(b"\\.");
         Ok(Self::Matching(Pattern::new(part, false)?, asks_for_dot))
     }
+}
 
-    /// Adds what it stands for in a directory. `is_last` of the path.
-    fn take(
-        &self,
-        volume: &Volume,
-        dir: &[u8],
-        is_last: bool,
-        found: &mut BTreeSet<Vec<u8>>,
-    ) -> Try<()> {
-        match self {
-            Self::Name(name) => {
+impl Search<'_> {
+    /// What a path with globs stands for; itself if that is nothing.
+    fn expand(&mut self, path: &[u8]) -> Try<Vec<Vec<u8>>> {
+        if resolve(self.volume, path, Last::Keep).is_ok() {
+            return Ok(vec![path.to_vec()]);
+        }
+        let mut all = Vec::new();
+        for path in braces::expand(path)? {
+            let found = if is_pattern(&path) { self.matches(&path)? } else { Vec::new() };
+            if found.is_empty() { all.push(path) } else { all.extend(found) }
+        }
+        Ok(all)
+    }
+
+    /// The paths that a pattern matches, in the order of their bytes.
+    fn matches(&mut self, path: &[u8]) -> Try<Vec<Vec<u8>>> {
+        let mut found = BTreeSet::from([b"/".to_vec()]);
+        let mut parts = path.split(|byte| *byte == b'/').filter(|part| !part.is_empty()).peekable();
+        while let Some(part) = parts.next() {
+            // `**/**` is `**`.
+            while part == b"**" && parts.next_if_eq(&part).is_some() {}
+            let is_last = parts.peek().is_none();
+            let step = Step::new(part)?;
+            let mut next = BTreeSet::new();
+            for dir in &found {
+                self.take(&step, dir, is_last, &mut next);
+            }
+            found = next;
+        }
+        let mut found: Vec<_> = found.into_iter().collect();
+        if path.last() == Some(&b'/') {
+            found.iter_mut().for_each(|path| path.push(b'/'));
+            found.retain(|path| resolve(self.volume, path, Last::Follow).is_ok());
+        }
+        Ok(found)
+    }
+
+    /// Adds what a step stands for in a directory. `is_last` of the path.
+    fn take(&mut self, step: &Step, dir: &[u8], is_last: bool, found: &mut BTreeSet<Vec<u8>>) {
+        match step {
+            Step::Name(name) => {
                 let path = spec::join(dir, name);
-                if resolve(volume, &path, Last::Keep).is_ok() {
+                if resolve(self.volume, &path, Last::Keep).is_ok() {
                     found.insert(path);
                 }
             }
-            Self::Matching(pattern, asks_for_dot) => {
-                for (name, _) in listed(volume, dir)? {
+            Step::Matching(pattern, asks_for_dot) => {
+                let Ok(resolved) = resolve(self.volume, dir, Last::Follow) else { return };
+                for Listed { name, .. } in self.listed(resolved.inode(), dir) {
                     let is_hidden = name.starts_with(b".") && !asks_for_dot;
                     if !is_hidden && pattern.matches(&name) {
                         found.insert(spec::join(dir, &name));
                     }
                 }
             }
-            Self::Below => below(volume, dir, is_last, found)?,
-        }
-        Ok(())
-    }
-}
-
-/// The names of a directory, if it is one.
-fn listed(volume: &Volume, dir: &[u8]) -> Try<Vec<(Vec<u8>, Ino)>> {
-    let Ok(resolved) = resolve(volume, dir, Last::Follow) else { return Ok(Vec::new()) };
-    if resolved.inode().kind() != FileKind::Directory {
-        return Ok(Vec::new());
-    }
-    let listed = names(volume, resolved.inode()).map_err(|why| why.of(spec::show(dir)))?;
-    Ok(listed.into_iter().map(|entry| (entry.name, entry.ino)).collect())
-}
-
-/// What `**` stands for: the directory and all directories below it; at the end of a path all names
-/// below it.
-fn below(volume: &Volume, dir: &[u8], is_last: bool, found: &mut BTreeSet<Vec<u8>>) -> Try<()> {
-    if found.contains(dir) {
-        // What is below it was found with another directory, above it.
-        return Ok(());
-    }
-    let mut entered: HashSet<Ino> = HashSet::new();
-    if !is_last {
-        found.insert(dir.to_vec());
-    }
-    let mut waiting = vec![dir.to_vec()];
-    while let Some(dir) = waiting.pop() {
-        for (name, ino) in listed(volume, &dir)? {
-            if name.starts_with(b".") {
-                continue;
-            }
-            let path = spec::join(&dir, &name);
-            let kind = volume.inode(ino).map_err(|error| Why::from(error).of(spec::show(&path)))?;
-            let is_dir = kind.kind() == FileKind::Directory;
-            if is_dir && entered.insert(ino) {
-                waiting.push(path.clone());
-            }
-            if is_dir || is_last {
-                found.insert(path);
-            }
+            Step::Below => self.below(dir, is_last, found),
         }
     }
-    Ok(())
+
+    /// What `**` stands for: the directory and all directories below it; at the end of a path all
+    /// names below it.
+    fn below(&mut self, dir: &[u8], is_last: bool, found: &mut BTreeSet<Vec<u8>>) {
+        if found.contains(dir) {
+            // What is below it was found with another directory, above it.
+            return;
+        }
+        let Ok(resolved) = resolve(self.volume, dir, Last::Follow) else { return };
+        if !is_last {
+            found.insert(dir.to_vec());
+        }
+        let mut entered: HashSet<Ino> = HashSet::new();
+        let mut waiting = vec![(dir.to_vec(), resolved.inode().ino())];
+        while let Some((dir, ino)) = waiting.pop() {
+            let opened = spec::check_path(&dir).and_then(|()| Ok(self.volume.inode(ino)?));
+            let inode = match opened {
+                Ok(inode) => inode,
+                Err(why) => {
+                    self.note(&dir, why);
+                    continue;
+                }
+            };
+            for Listed { name, ino } in self.listed(&inode, &dir) {
+                if name.starts_with(b".") {
+                    continue;
+                }
+                let path = spec::join(&dir, &name);
+                let is_dir = match self.volume.inode(ino) {
+                    Ok(inode) => inode.kind() == FileKind::Directory,
+                    Err(error) => {
+                        self.note(&path, error.into());
+                        continue;
+                    }
+                };
+                if is_dir && entered.insert(ino) {
+                    waiting.push((path.clone(), ino));
+                }
+                if is_dir || is_last {
+                    found.insert(path);
+                }
+            }
+        }
+    }
+
+    /// The names of a directory; nothing of what is none.
+    fn listed(&mut self, inode: &InodeRef, path: &[u8]) -> Vec<Listed> {
+        if inode.kind() != FileKind::Directory {
+            return Vec::new();
+        }
+        match names(self.volume, inode) {
+            Ok(names) => names,
+            Err(why) => {
+                self.note(path, why);
+                Vec::new()
+            }
+        }
+    }
+
+    fn note(&mut self, path: &[u8], why: Why) {
+        let place = ImagePath { image: self.image.clone(), path: path.to_vec() };
+        self.outcome.note(why.at(self.verb, place));
+    }
 }

@@ -35,6 +35,11 @@ impl Images {
         Self { verb, open: None, outcome: Outcome::default() }
     }
 
+    /// Takes operands apart that all lie in images, and expands their globs.
+    pub(crate) fn paths(&mut self, names: &[OsString]) -> Result<Vec<ImagePath>> {
+        glob::in_image(self.verb, names, &mut self.outcome)
+    }
+
     /// Does `work` on a path, with its image open for changes; a failure is told.
     pub(crate) fn at(&mut self, path: &ImagePath, work: impl FnOnce(&Volume) -> Try<()>) {
         self.on(&path.image, |volume, _| work(volume).map_err(|why| (why, path.to_string())));
@@ -85,11 +90,6 @@ impl Images {
     }
 }
 
-/// Takes operands apart that all lie in images, and expands their globs.
-pub(crate) fn paths(verb: &str, names: &[OsString]) -> Result<Vec<ImagePath>> {
-    glob::in_image(verb, names)
-}
-
 /// The sources and the target of a verb that has both: the last operand, or what `-t` names.
 pub(crate) fn split_target<'a>(
     verb: &str,
@@ -114,7 +114,7 @@ pub(crate) fn each(
     mut work: impl FnMut(&Volume, &ImagePath) -> Try<()>,
 ) -> Result<()> {
     let mut images = Images::new(verb);
-    for path in paths(verb, names)? {
+    for path in images.paths(names)? {
         images.at(&path, |volume| work(volume, &path));
     }
     images.finish()
@@ -157,7 +157,7 @@ impl Visitor for Visits<'_> {
         if node.depth == 0 {
             return Ok(Go::On);
         }
-        let path = ImagePath { image: self.image.clone(), path: node.path.clone() };
+        let path = ImagePath { image: self.image.clone(), path: node.path() };
         let visited = self.volume.inode(node.attr.ino).map_err(Why::from);
         match visited.and_then(|inode| (self.visit)(Visited { inode: &inode, path: &path })) {
             Ok(()) => Ok(Go::On),

@@ -6,6 +6,7 @@
 //! without end.
 
 use std::collections::HashSet;
+use std::rc::Rc;
 
 use uext4::{Attr, FileKind, Ino, InodeRef, Volume};
 
@@ -15,10 +16,11 @@ use crate::spec::{self, ImagePath};
 
 /// A name of the tree and its inode.
 pub(crate) struct Node {
-    /// Path in the image, as it was reached.
-    pub(crate) path: Vec<u8>,
-    /// Where in the path its last part begins.
-    name_at: usize,
+    /// Path of its directory, which all its names share: a hostile directory has short names by the
+    /// hundred thousand behind a long path.
+    dir: Rc<[u8]>,
+    /// The last part of the path; all of it for the start of the walk.
+    name: Vec<u8>,
     /// Attributes of the inode.
     pub(crate) attr: Attr,
     /// Levels below the start of the walk.
@@ -28,7 +30,12 @@ pub(crate) struct Node {
 impl Node {
     /// The last part of the path; all of it for the start of the walk.
     pub(crate) fn name(&self) -> &[u8] {
-        self.path.get(self.name_at..).unwrap_or_default()
+        &self.name
+    }
+
+    /// Path in the image, as it was reached.
+    pub(crate) fn path(&self) -> Vec<u8> {
+        spec::join(&self.dir, &self.name)
     }
 
     /// Whether it is a directory.
@@ -87,7 +94,7 @@ pub(crate) fn walk(
     visitor: &mut dyn Visitor,
 ) -> Result<()> {
     let attr = volume.attr(inode);
-    let root = Node { path: start.path.clone(), name_at: 0, attr, depth: 0 };
+    let root = Node { dir: Rc::default(), name: start.path.clone(), attr, depth: 0 };
     let mut walk = Walk { verb, volume, start, entered: HashSet::new(), levels: Vec::new() };
     if walk.step(root, true, visitor)? == Go::Stop {
         return Ok(());
@@ -127,7 +134,7 @@ impl Walk<'_> {
                     self.levels.push(Level { dir: node, left });
                     return Ok(Go::On);
                 }
-                Err(why) => visitor.fail(why.at(self.verb, self.shown(&node.path))),
+                Err(why) => visitor.fail(why.at(self.verb, self.shown(&node.path()))),
             },
             Go::On | Go::Past => {}
         }
@@ -143,21 +150,25 @@ impl Walk<'_> {
         if !self.entered.insert(dir.attr.ino) {
             return Err(Why::new("a second name of a directory; run fsck"));
         }
-        spec::check_path(&dir.path)?;
+        let path: Rc<[u8]> = dir.path().into();
+        spec::check_path(&path)?;
         let inode = self.volume.inode(dir.attr.ino)?;
         let mut nodes = Vec::new();
         for entry in names(self.volume, &inode)? {
-            let path = spec::join(&dir.path, &entry.name);
             match self.volume.inode(entry.ino) {
                 Ok(found) => {
-                    let name_at = path.len() - entry.name.len();
                     let attr = self.volume.attr(&found);
-                    let node = Node { path, name_at, attr, depth: dir.depth + 1 };
+                    let dir_path = Rc::clone(&path);
+                    let depth = dir.depth + 1;
+                    let node = Node { dir: dir_path, name: entry.name, attr, depth };
                     if visitor.takes(&node) {
                         nodes.push(node);
                     }
                 }
-                Err(error) => visitor.fail(Why::from(error).at(self.verb, self.shown(&path))),
+                Err(error) => {
+                    let path = self.shown(&spec::join(&path, &entry.name));
+                    visitor.fail(Why::from(error).at(self.verb, path));
+                }
             }
         }
         visitor.sort(&mut nodes);

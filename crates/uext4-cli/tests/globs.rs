@@ -2,7 +2,7 @@
 //!
 //! Fault model: a name that a pattern leaves out or takes besides, an order that is another, a dot
 //! that is matched, a link or a loop that is followed, a name with such characters that cannot be
-//! named any more, a verb that takes no globs.
+//! named any more, a verb that takes no globs; damage that ends a verb or is passed over in silence.
 
 #[macro_use]
 mod common;
@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{Scratch, at, has, run, run_fails, run_ok, shell};
+use common::{Scratch, at, has, run, run_fails, run_ok, shell, system};
 
 const TREE: &str = "
     mkdir -p t/etc/conf.d/deep t/.hidden/sub t/var/log t/empty
@@ -166,4 +166,26 @@ fn every_kind_of_verb_takes_them() {
     run_fails(["rm".into(), at(&image, "/t/none*")], "/t/none*: not found");
     let many = format!("/t/{}", "{a,b}".repeat(30));
     run_fails(["ls".into(), at(&image, &many)], "more than 10000 paths");
+}
+
+#[test]
+fn what_cannot_be_read_is_told_and_the_rest_is_found() {
+    let scratch = Scratch::new();
+    let Some(image) = scratch.image("image", 16, &[]) else { skip!("no mke2fs") };
+    run_ok(["mkdir".into(), OsString::from("-p"), at(&image, "/d/lost"), at(&image, "/d/kept")]);
+    run_ok(["touch".into(), at(&image, "/d/kept/a.conf"), at(&image, "/d/lost/b.conf")]);
+    let output = system("debugfs").args(["-w", "-R", "clri /d/lost"]).arg(&image).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    for pattern in ["/d/**/*.conf", "/**/a.conf"] {
+        let output = run(["ls".into(), at(&image, pattern), at(&image, "/d/kept")]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+        assert!(said.contains("/d/lost: "), "{said}");
+        assert!(String::from_utf8_lossy(&output.stdout).starts_with("/d/kept/a.conf\n"));
+    }
+    // The memory for the paths of a chain of directories is that of its longest path.
+    let deep = "/".to_owned() + &vec!["n".repeat(250); 80].join("/");
+    let output = run(["mkdir".into(), "-p".into(), at(&image, &deep)]);
+    assert!(output.status.success(), "{output:?}");
+    run_fails(["ls".into(), OsString::from("-d"), at(&image, "/n*/**")], "path is too long");
 }

@@ -22,7 +22,7 @@ const TREE: &str = "
     dd if=/dev/zero of=big bs=1k count=30 2>/dev/null
     chmod 755 abc; chmod 4711 empty; chmod 1777 sticky; chown 7:8 ten
     ln -s ten link; ln -s nowhere dangling; mkfifo fifo; mknod char c 5 300; mknod block b 259 70000
-    ln ten hard; printf x >.hidden; printf 1 >'with space'; printf 1 >\"it's\"
+    ln -s abc program; ln -s d to-dir; ln ten hard; printf x >.hidden; printf 1 >'with space'; printf 1 >\"it's\"
     touch -h -d '2001-02-03 04:05:06.789 UTC' ten link; touch -d @-5.5 abc; touch -d @0 Dir
     touch -d '2002-01-01 UTC' d sticky big; touch -d '2003-01-01 UTC' etc .hidden empty
     cp -r etc ..";
@@ -85,6 +85,7 @@ const LS: &[&str] = &[
     "-ln --time-style=+%s.%Y @.",
     "-ln --full-time @.",
     "-lnF --time-style=long-iso @.",
+    "-lnp --time-style=long-iso @.",
     "-lnh --time-style=long-iso @.",
     "-lni --time-style=long-iso @.",
     "-lnaR --time-style=long-iso @d",
@@ -288,4 +289,25 @@ fn wrong_flags_are_told(scratch: &Scratch, file: &OsStr) {
     let said = String::from_utf8_lossy(&limits.stderr).into_owned();
     assert_eq!((limits.status.code(), said.lines().count()), (Some(2), 1), "{said}");
     assert!(said.contains("a soft limit is above its hard one"), "{said}");
+}
+
+/// Each of 40 directories has two names of the next one: a trillion listings, if names count.
+#[test]
+fn a_directory_with_two_names_is_listed_once() {
+    let scratch = Scratch::new();
+    let Some(image) = scratch.image("image", 16, &[]) else { skip!("no mke2fs") };
+    let mut commands = String::new();
+    for _ in 0..40 {
+        commands += "mkdir a\nlink a b\ncd a\n";
+    }
+    let file = scratch.path("commands");
+    std::fs::write(&file, commands).unwrap();
+    let output = system("debugfs").args(["-w", "-f"]).arg(file).arg(&image).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let output = run(["ls".into(), OsString::from("-R"), at(&image, "/a")]);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), told.lines().count()), (Some(1), 39), "{told}");
+    assert!(told.lines().all(|line| line.ends_with("a second name of a directory; run fsck")));
+    let listed = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(listed.lines().filter(|line| line.ends_with(':')).count(), 40);
 }

@@ -34,7 +34,7 @@ const READ_BYTES: usize = 1 << 20;
 pub(crate) fn run(args: &Args) -> Result<()> {
     let mut output = Output::new();
     let mut outcome = Outcome::default();
-    for path in glob::in_image("cat", &args.paths)? {
+    for path in glob::in_image("cat", &args.paths, &mut outcome)? {
         match print("cat", &path, &mut output) {
             Err(crate::failure::Failure::OutputClosed) => {
                 return Err(crate::failure::Failure::OutputClosed);

@@ -172,7 +172,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return Err(usage("want + or - and letters, or -p, and then files"));
     }
     let mut images = Images::new("chattr");
-    for path in operands::paths("chattr", paths)? {
+    for path in images.paths(paths)? {
         images.among(&path, |volume, outcome| {
             let found = resolve(volume, &path.path, Last::Follow)?;
             apply(change, volume, found.inode())?;

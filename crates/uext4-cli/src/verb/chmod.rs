@@ -54,11 +54,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
     };
     let job = Job { change, umask: umask(), args };
-    let paths = operands::paths("chmod", names)?;
+    let mut images = Images::new("chmod");
+    let paths = images.paths(names)?;
     if paths.is_empty() {
         return Err(crate::failure::Why::new("no file after it").at("chmod", "MODE"));
     }
-    let mut images = Images::new("chmod");
     for path in &paths {
         images.among(path, |volume, outcome| {
             let found = resolve(volume, &path.path, Last::Follow)?;

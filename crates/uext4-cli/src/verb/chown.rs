@@ -110,11 +110,11 @@ impl Job<'_> {
             (Some((owners, names)), None) => (owners.to_string_lossy(), names),
             _ => ("".into(), words),
         };
-        let paths = operands::paths(verb, names)?;
+        let mut images = Images::new(verb);
+        let paths = images.paths(names)?;
         if paths.is_empty() {
             return Err(Why::new("no file after it").at(verb, &owners));
         }
-        let mut images = Images::new(verb);
         for path in &paths {
             images.among(path, |volume, outcome| {
                 let of_reference = |mut found: Owners| {

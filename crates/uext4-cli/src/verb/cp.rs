@@ -97,7 +97,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return stream::run(args.no_clobber, names, target);
     }
     let paths = names.iter().map(|name| Location::parse(name)).collect();
-    let paths = glob::locations("cp", paths)?;
+    let mut outcome = Outcome::default();
+    let paths = glob::locations("cp", paths, &mut outcome)?;
     let target = Location::parse(target);
     check_forms(&paths, &target)?;
     let end = match &target {
@@ -125,7 +126,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             verbose: args.verbose,
         },
         progress: Progress::bytes("cp"),
-        outcome: Outcome::default(),
+        outcome,
         images: goal::images(paths.iter().chain([&target])),
         made: HashSet::new(),
     };

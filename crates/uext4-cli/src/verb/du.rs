@@ -109,6 +109,7 @@ impl Sum {
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let mut outcome = Outcome::default();
+    let paths = glob::image_or_inside("du", &args.paths, &mut outcome)?;
     let mut count = Count {
         args,
         output: Output::new(),
@@ -119,7 +120,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         rows: 0,
         outcome: &mut outcome,
     };
-    for path in glob::image_or_inside("du", &args.paths)? {
+    for path in paths {
         match count.operand(&path) {
             Err(Failure::OutputClosed) => return Err(Failure::OutputClosed),
             Err(failure) => count.outcome.note(failure),
@@ -225,10 +226,10 @@ impl Visitor for Count<'_> {
         if all.inodes > 0 && self.is_shown(node) {
             let sum = if self.args.separate_dirs { alone } else { all };
             if self.args.json {
-                let row = RowShape { path: json::Path::new(&node.path), sum };
+                let row = RowShape { path: json::Path::new(&node.path()), sum };
                 self.output.json_item(self.rows == 0, &row)?;
             } else {
-                self.line(sum, &node.path)?;
+                self.line(sum, &node.path())?;
             }
             self.rows += 1;
         }

@@ -42,7 +42,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut output = Output::new();
     let mut shapes = Vec::new();
     let mut titled = false;
-    for path in glob::in_image("extents", &args.paths)? {
+    for path in glob::in_image("extents", &args.paths, &mut outcome)? {
         let listing = match look(&path) {
             Ok(listing) => listing,
             Err(failure) => {

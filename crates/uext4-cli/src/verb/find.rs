@@ -78,7 +78,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let mut outcome = Outcome::default();
     let mut told = Told { output: Output::new(), json: args.json, items: 0 };
-    for path in glob::image_or_inside("find", places)? {
+    for path in glob::image_or_inside("find", places, &mut outcome)? {
         match search(&path, words, &mut told, &mut outcome) {
             Err(Failure::OutputClosed) => return Err(Failure::OutputClosed),
             Err(failure) => outcome.note(failure),
@@ -142,7 +142,7 @@ impl Search<'_> {
         }
         match expression {
             Expression::Test(test) => Ok(test.holds(node, self.volume).unwrap_or_else(|why| {
-                self.outcome.note(why.at("find", spec::show(&node.path)));
+                self.outcome.note(why.at("find", spec::show(&node.path())));
                 false
             })),
             Expression::Action(action) => self.act(*action, node, go),
@@ -180,11 +180,11 @@ impl Search<'_> {
             Action::Quit => *go = Go::Stop,
             Action::Print | Action::Print0 | Action::Ls if self.told.json => self.item(node)?,
             Action::Print => {
-                self.told.output.name(&node.path)?;
+                self.told.output.name(&node.path())?;
                 self.told.output.line("")?;
             }
             Action::Print0 => {
-                self.told.output.bytes(&node.path)?;
+                self.told.output.bytes(&node.path())?;
                 self.told.output.bytes(b"\0")?;
             }
             Action::Ls => self.row(node)?,
@@ -194,7 +194,7 @@ impl Search<'_> {
 
     fn target(&mut self, node: &Node) -> Option<Vec<u8>> {
         walk::target(self.volume, &node.attr).unwrap_or_else(|why: Why| {
-            self.outcome.note(why.at("find", spec::show(&node.path)));
+            self.outcome.note(why.at("find", spec::show(&node.path())));
             None
         })
     }
@@ -202,7 +202,7 @@ impl Search<'_> {
     fn item(&mut self, node: &Node) -> Result<()> {
         let target = self.target(node);
         let inode = json::Inode::new(&node.attr, target.as_deref());
-        let shape = FoundShape { path: json::Path::new(&node.path), inode };
+        let shape = FoundShape { path: json::Path::new(&node.path()), inode };
         self.told.output.json_item(self.told.items == 0, &shape)?;
         self.told.items += 1;
         Ok(())
@@ -229,7 +229,7 @@ impl Search<'_> {
             text::time_short(attr.mtime),
         );
         self.told.output.bytes(row.as_bytes())?;
-        self.told.output.name(&node.path)?;
+        self.told.output.name(&node.path())?;
         if let Some(target) = target {
             self.told.output.bytes(b" -> ")?;
             self.told.output.name(&target)?;

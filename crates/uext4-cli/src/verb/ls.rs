@@ -7,7 +7,9 @@ mod order;
 mod sheet;
 mod times;
 
+use std::collections::HashSet;
 use std::ffi::OsString;
+use std::rc::Rc;
 
 use serde::Serialize;
 use uext4::{Attr, FileKind, InodeRef, Volume};
@@ -113,6 +115,8 @@ struct Row {
     name: Vec<u8>,
     attr: Attr,
     target: Option<Vec<u8>>,
+    /// Kind and mode of what a link leads to, where its mark is shown.
+    leads_to: Option<(FileKind, u16)>,
 }
 
 #[derive(Serialize)]
@@ -141,11 +145,22 @@ impl Args {
     fn is_long(&self) -> bool {
         self.long || self.numeric_uid_gid || self.full_time
     }
+
+    /// The row at a path, with what a link leads to where a long listing marks that.
+    fn marked(&self, volume: &Volume, path: &[u8], row: Row) -> Row {
+        if row.target.is_none() || !self.is_long() || !self.classify {
+            return row;
+        }
+        let end = resolve(volume, path, Last::Follow).ok();
+        let leads_to = end.map(|end| (end.inode().kind(), volume.attr(end.inode()).mode));
+        Row { leads_to, ..row }
+    }
 }
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let paths = glob::image_or_inside("ls", &args.paths)?;
+    let mut outcome = Outcome::default();
+    let paths = glob::image_or_inside("ls", &args.paths, &mut outcome)?;
     let output = Output::new();
     let mut sheet = Sheet {
         args,
@@ -156,7 +171,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         shapes: Vec::new(),
         output,
     };
-    let mut outcome = Outcome::default();
     for of_image in paths.chunk_by(|a, b| a.image == b.image) {
         match list(args, of_image, &mut outcome, &mut sheet) {
             Err(Failure::OutputClosed) => return Err(Failure::OutputClosed),
@@ -186,8 +200,10 @@ fn list(
     let (mut files, mut dirs) = (Vec::new(), Vec::new());
     for path in paths {
         let found = resolve(&volume, &path.path, last).at("ls", path);
-        let row =
-            found.and_then(|found| row(&volume, path.path.clone(), found.inode()).at("ls", path));
+        let row = found.and_then(|found| {
+            let row = row(&volume, path.path.clone(), found.inode()).at("ls", path)?;
+            Ok(args.marked(&volume, &path.path, row))
+        });
         match row {
             Ok(row) if row.attr.kind == FileKind::Directory && !args.directory => dirs.push(row),
             Ok(row) => files.push(row),
@@ -211,7 +227,7 @@ fn list(
     Ok(())
 }
 
-/// Lists a directory, and with -R those below it.
+/// Lists a directory, and with -R those below it. Memory: a name for each directory that waits.
 fn tree(
     args: &Args,
     volume: &Volume,
@@ -219,11 +235,18 @@ fn tree(
     outcome: &mut Outcome,
     sheet: &mut Sheet<'_>,
 ) -> Result<()> {
-    // Directories still to list, the next one at the end; with their inode numbers on the way.
-    let mut waiting = vec![(path.path.clone(), inode, Vec::<u32>::new())];
-    while let Some((path_here, dir, above)) = waiting.pop() {
-        let at = ImagePath { image: path.image.clone(), path: path_here.clone() };
-        let rows = match rows(args, volume, &dir, &at, outcome).at("ls", &at) {
+    // Directories still to list, the next one at the end: path of the parent, own name, inode.
+    let mut waiting = vec![(Rc::<[u8]>::default(), path.path.clone(), inode.ino())];
+    // Each directory is listed once: damage may give it a second name, or make it its own ancestor.
+    let mut entered = HashSet::from([inode.ino()]);
+    while let Some((above, name, ino)) = waiting.pop() {
+        let path_here: Rc<[u8]> = spec::join(&above, &name).into();
+        let at = ImagePath { image: path.image.clone(), path: path_here.to_vec() };
+        let listed = spec::check_path(&path_here)
+            .and_then(|()| Ok(volume.inode(ino)?))
+            .and_then(|dir| rows(args, volume, &dir, &at, outcome))
+            .at("ls", &at);
+        let rows = match listed {
             Ok(rows) => rows,
             Err(failure) => {
                 outcome.note(failure);
@@ -231,19 +254,20 @@ fn tree(
             }
         };
         if args.recursive {
-            let mut above = above;
-            above.push(dir.ino().get());
             for row in rows.iter().rev().filter(|row| row.attr.kind == FileKind::Directory) {
-                let is_dots = row.name == b"." || row.name == b"..";
-                if is_dots || above.contains(&row.attr.ino.get()) {
+                if row.name == b"." || row.name == b".." {
                     continue;
                 }
-                if let Ok(child) = volume.inode(row.attr.ino) {
-                    waiting.push((spec::join(&path_here, &row.name), child, above.clone()));
+                if entered.insert(row.attr.ino) {
+                    waiting.push((Rc::clone(&path_here), row.name.clone(), row.attr.ino));
+                } else {
+                    let twice = Why::new("a second name of a directory; run fsck");
+                    let twice_at = spec::show(&spec::join(&path_here, &row.name));
+                    outcome.note(twice.at("ls", twice_at));
                 }
             }
         }
-        sheet.show(Listing { path: path_here, is_dir: true, rows })?;
+        sheet.show(Listing { path: path_here.to_vec(), is_dir: true, rows })?;
     }
     Ok(())
 }
@@ -269,7 +293,7 @@ fn rows(
         let name = entry.name;
         let found = volume.inode(entry.ino).map_err(Why::from);
         match found.and_then(|inode| row(volume, name.clone(), &inode)) {
-            Ok(row) => rows.push(row),
+            Ok(row) => rows.push(args.marked(volume, &spec::join(&path.path, &name), row)),
             Err(why) => {
                 let path = spec::join(&path.path, &name);
                 outcome.note(why.at("ls", spec::show(&path)));
@@ -286,7 +310,7 @@ fn row(volume: &Volume, name: Vec<u8>, inode: &InodeRef) -> std::result::Result<
         FileKind::Symlink => Some(volume.read_link(inode)?),
         _ => None,
     };
-    Ok(Row { name, attr, target })
+    Ok(Row { name, attr, target, leads_to: None })
 }
 
 fn listing_json(listing: Listing) -> ListingJson {

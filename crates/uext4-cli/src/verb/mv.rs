@@ -50,12 +50,12 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let (names, target) =
         operands::split_target("mv", &args.paths, args.target_directory.as_ref())?;
-    let (paths, target) = (operands::paths("mv", names)?, spec::in_image("mv", target)?);
+    let mut images = Images::new("mv");
+    let (paths, target) = (images.paths(names)?, spec::in_image("mv", target)?);
     if let Some(other) = paths.iter().find(|path| path.image != target.image) {
         let why = Why::new(format!("is not in {}; copy it and remove it", target.image));
         return Err(why.at("mv", other));
     }
-    let mut images = Images::new("mv");
     images.among(&target, |volume, outcome| {
         let into = is_into(args, volume, &paths, &target)?;
         let mut moved = HashSet::new();

@@ -42,7 +42,7 @@ pub(crate) struct Args {
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let mut images = Images::new("rm");
-    for path in operands::paths("rm", &args.paths)? {
+    for path in images.paths(&args.paths)? {
         images.among(&path, |volume, outcome| {
             let told = Told::new(args.verbose);
             Removal { volume, outcome, told }.remove(args, &path)

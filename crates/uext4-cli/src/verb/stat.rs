@@ -80,7 +80,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let format = format(args)?;
     let mut outcome = Outcome::default();
     let mut all = Vec::new();
-    for path in glob::in_image("stat", &args.paths)? {
+    for path in glob::in_image("stat", &args.paths, &mut outcome)? {
         match look(args, format.as_ref(), path) {
             Ok(found) => all.push(found),
             Err(failure) => outcome.note(failure),

@@ -135,7 +135,7 @@ struct TreeShape {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let mut outcome = Outcome::default();
     let mut sheet = Sheet { output: Output::new(), directories: 0, files: 0, shapes: Vec::new() };
-    for path in glob::image_or_inside("tree", &args.paths)? {
+    for path in glob::image_or_inside("tree", &args.paths, &mut outcome)? {
         match draw(args, &path, &mut sheet, &mut outcome) {
             Err(Failure::OutputClosed) => return Err(Failure::OutputClosed),
             Err(failure) => outcome.note(failure),
@@ -199,7 +199,7 @@ impl Drawing<'_> {
     /// A directory, or a link to one.
     fn counts_as_dir(&self, node: &Node) -> bool {
         let leads_to_dir = || {
-            let end = resolve(self.volume, &node.path, Last::Follow);
+            let end = resolve(self.volume, &node.path(), Last::Follow);
             end.is_ok_and(|end| end.inode().kind() == FileKind::Directory)
         };
         node.is_dir() || node.attr.kind == FileKind::Symlink && leads_to_dir()
@@ -243,7 +243,10 @@ impl Drawing<'_> {
         before.push_str(&self.facts(node));
         let output = &mut self.sheet.output;
         output.bytes(before.as_bytes())?;
-        output.name(if self.args.full_path { &node.path } else { node.name() })?;
+        match self.args.full_path {
+            true => output.name(&node.path())?,
+            false => output.name(node.name())?,
+        }
         if let Some(target) = target {
             output.bytes(b" -> ")?;
             output.name(target)?;
@@ -267,7 +270,7 @@ impl Visitor for Drawing<'_> {
         let target = match walk::target(self.volume, &node.attr) {
             Ok(target) => target,
             Err(why) => {
-                self.fail(why.at("tree", spec::show(&node.path)));
+                self.fail(why.at("tree", spec::show(&node.path())));
                 None
             }
         };
@@ -281,7 +284,7 @@ impl Visitor for Drawing<'_> {
         }
         if self.args.json {
             self.sheet.shapes.push(NodeShape {
-                path: json::Path::new(&node.path),
+                path: json::Path::new(&node.path()),
                 depth: node.depth,
                 inode: json::Inode::new(&node.attr, target.as_deref()),
             });

@@ -6,7 +6,7 @@ use std::io::Read;
 use uext4::{FileKind, InodeRef, OpenFile, RenameMode, SetAttr, Volume, XattrMode};
 
 use crate::closing;
-use crate::failure::{Result, Why};
+use crate::failure::{Outcome, Result, Why};
 use crate::glob;
 use crate::operands::{self, Images, Try};
 use crate::output::Output;
@@ -20,10 +20,12 @@ const READ_BYTES: usize = 1 << 20;
 pub(super) fn run(no_clobber: bool, names: &[OsString], target: &OsString) -> Result<()> {
     if target == "-" {
         let mut output = Output::new();
-        for path in glob::in_image("cp", names)? {
+        let mut outcome = Outcome::default();
+        for path in glob::in_image("cp", names, &mut outcome)? {
             cat::print("cp", &path, &mut output)?;
         }
-        return output.finish();
+        output.finish()?;
+        return outcome.finish();
     }
     let [_] = names else {
         return Err(Why::new("is one source, of one file").at("cp", "-"));

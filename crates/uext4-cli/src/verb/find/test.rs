@@ -111,11 +111,11 @@ impl Test {
         let attr = &node.attr;
         Ok(match self {
             Self::Constant(value) => *value,
-            Self::Name(pattern) => pattern.matches(match spec::last_part(&node.path) {
+            Self::Name(pattern) => pattern.matches(match spec::last_part(&node.path()) {
                 b"" => b"/",
                 name => name,
             }),
-            Self::Path(pattern) => pattern.matches(&node.path),
+            Self::Path(pattern) => pattern.matches(&node.path()),
             Self::Target(pattern) => {
                 let target = walk::target(volume, attr)?;
                 target.is_some_and(|target| pattern.matches(&target))

@@ -27,10 +27,15 @@ pub(super) fn width(args: &Args, is_terminal: bool) -> Option<usize> {
 
 /// The mark behind a name.
 pub(super) fn mark(args: &Args, row: &Row) -> &'static str {
-    match row.attr.kind {
+    mark_of(args, row.attr.kind, row.attr.mode)
+}
+
+/// The mark behind the name of a file of that kind and mode.
+pub(super) fn mark_of(args: &Args, kind: FileKind, mode: u16) -> &'static str {
+    match kind {
         FileKind::Directory if args.classify || args.slash => "/",
         _ if !args.classify => "",
-        FileKind::Regular if row.attr.mode & 0o111 != 0 => "*",
+        FileKind::Regular if mode & 0o111 != 0 => "*",
         // A long listing shows where a link leads.
         FileKind::Symlink if !args.is_long() => "@",
         FileKind::Fifo => "|",

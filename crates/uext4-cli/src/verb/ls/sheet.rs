@@ -149,6 +149,9 @@ impl Sheet<'_> {
             if let Some(target) = &row.target {
                 self.output.bytes(b" -> ")?;
                 self.output.name(target)?;
+                if let Some((kind, mode)) = row.leads_to {
+                    self.output.bytes(columns::mark_of(args, kind, mode).as_bytes())?;
+                }
             }
             self.output.line("")?;
         }

@@ -99,19 +99,26 @@ pub(crate) fn parse_value(text: &[u8]) -> Result<Vec<u8>, Why> {
         [b'0', b's' | b'S', coded @ ..] => {
             STANDARD.decode(coded.trim_ascii()).map_err(|_| Why::new("no base64"))
         }
-        _ => Ok(text.to_vec()),
+        _ => Ok(unescaped(text)),
     }
 }
 
-/// Text between quotes: octal codes, and a backslash before a character that stands for itself.
+/// Text as setfattr(1) takes it, with quotes around it or without: a backslash stands before one to
+/// three octal digits, a quote or a backslash; before anything else it is itself.
 fn unescaped(text: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut at = 0;
     while let Some(byte) = text.get(at) {
         let after = text.get(at + 1..).unwrap_or_default();
-        let (byte, width) = match (byte, octal_code(after), after.first()) {
-            (b'\\', Some(code), _) => (code, 4),
-            (b'\\', None, Some(next)) => (*next, 2),
+        let digits = after.iter().take(3).take_while(|byte| matches!(byte, b'0'..=b'7'));
+        let (byte, width) = match (byte, after.first()) {
+            (b'\\', Some(b'0'..=b'7')) => {
+                let code = digits
+                    .clone()
+                    .fold(0_u8, |code, digit| code.wrapping_mul(8).wrapping_add(digit - b'0'));
+                (code, 1 + digits.count())
+            }
+            (b'\\', Some(next @ (b'\\' | b'"'))) => (*next, 2),
             _ => (*byte, 1),
         };
         bytes.push(byte);
@@ -142,8 +149,10 @@ pub(crate) enum Line {
         /// Value.
         value: Vec<u8>,
     },
-    /// A comment, or nothing.
-    Nothing,
+    /// A comment.
+    Comment,
+    /// Nothing: the end of what is told of a file.
+    Empty,
 }
 
 impl Line {
@@ -152,8 +161,11 @@ impl Line {
         if let Some(path) = line.strip_prefix(b"# file: ") {
             return Ok(Self::File(unquoted(path)));
         }
-        if line.is_empty() || line.starts_with(b"#") {
-            return Ok(Self::Nothing);
+        if line.is_empty() {
+            return Ok(Self::Empty);
+        }
+        if line.starts_with(b"#") {
+            return Ok(Self::Comment);
         }
         let equals = line.iter().position(|byte| *byte == b'=').unwrap_or(line.len());
         let (name, value) = line.split_at(equals);
@@ -204,10 +216,11 @@ mod tests {
         };
         let parse = |line: &[u8]| Line::parse(line).unwrap();
         assert_eq!(parse(b"# file: a\\012b"), Line::File(b"a\nb".to_vec()));
-        assert_eq!(parse(b"# anything"), Line::Nothing);
+        assert_eq!(parse(b"# anything"), Line::Comment);
+        assert_eq!(parse(b""), Line::Empty);
         assert_eq!(parse(b"user.a"), attribute(b"user.a", b""));
         assert_eq!(parse(b"user.a=plain\\"), attribute(b"user.a", b"plain\\"));
-        assert_eq!(parse(b"user.a\\075=\"x\\q\""), attribute(b"user.a=", b"xq"));
+        assert_eq!(parse(b"user.a\\075=\"x\\q\""), attribute(b"user.a=", b"x\\q"));
         assert_eq!(parse(b"user.a=0X41 4a"), attribute(b"user.a", b"AJ"));
         for bad in [&b"user.a=0x4"[..], b"user.a=0xzz", b"user.a=0s!"] {
             assert!(Line::parse(bad).is_err());

@@ -85,8 +85,12 @@ fn records(dump: &[u8]) -> Vec<String> {
 }
 
 fn getfattr(dir: &Path) -> Vec<String> {
-    let words = ["-h", "-R", "-d", "-m", "-", "d"];
-    let output = system("getfattr").args(words).current_dir(dir).output().unwrap();
+    getfattr_by(dir, &["-h"])
+}
+
+fn getfattr_by(dir: &Path, words: &[&str]) -> Vec<String> {
+    let all = words.iter().chain(&["-R", "-d", "-m", "-", "d"]);
+    let output = system("getfattr").args(all).current_dir(dir).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     records(&output.stdout)
 }
@@ -109,11 +113,15 @@ fn a_dump_is_that_of_getfattr() {
     xattr("set", &[&file, name, OsStr::new(ACL)]);
     let top = at(&image, "/d");
     let dump = xattr("dump", &["-h".as_ref(), "-R".as_ref(), &top]);
-    let kernels = {
+    let followed = xattr("dump", &["-R".as_ref(), &top]);
+    let (kernels, kernels_followed) = {
         let _mounted = Kernel::mount(&image, &dir).unwrap();
-        getfattr(&dir)
+        (getfattr(&dir), getfattr_by(&dir, &[]))
     };
     assert_eq!(records(&dump), kernels);
+    // The attributes of a link would be restored to what it leads to.
+    assert_eq!(records(&followed), kernels_followed);
+    assert_ne!(kernels, kernels_followed);
     assert!(kernels.concat().contains("system.posix_acl_access=0sAgAAAAEABgD"), "{kernels:?}");
     assert_eq!(theirs.len(), kernels.len());
     restored_by_both(&scratch, &image, &dump, &kernels);
@@ -167,6 +175,14 @@ fn values_come_back_in_every_form() {
         ("0x00ff", b"\0\xff"),
         ("0sAP8=", b"\0\xff"),
         ("-", b"-"),
+        (r#""a\1b\q""#, b"a\x01b\\q"),
+        (r"plain\\", b"plain\\"),
+        (r"x\101y", b"xAy"),
+        (r#""\777\12345""#, b"\xffS45"),
+        (r#"\"q\""#, b"\"q\""),
+        (r#""a"b""#, b"a\"b"),
+        (r"end\", b"end\\"),
+        ("\"", b"\""),
         ("", b""),
     ] {
         xattr("set", &[&a, name, given.as_ref()]);
@@ -223,4 +239,15 @@ fn bad_words_change_nothing() {
     assert_eq!((output.status.code(), said.lines().count()), (Some(1), 2), "{said}");
     assert!(said.contains("/none: ") && said.contains("line 6: no hexadecimal"), "{said}");
     assert_eq!(xattr("list", &[&a]), b"user.x\n");
+    // What belongs to no file is told, also after the empty line that ends a file's attributes.
+    for records in ["user.z=1\n", "# file: a\nuser.x=2\n\nuser.z=1\n"] {
+        fs::write(&dump, records).unwrap();
+        let restore = ["xattr".as_ref(), "--restore".as_ref(), image.as_os_str(), dump.as_os_str()];
+        run_fails(restore, "no \"# file:\" is before the attribute");
+    }
+    assert_eq!(xattr("list", &[&a]), b"user.x\n");
+    // As xattr(7); an image that has one can be rid of it.
+    run_ok(["ln".into(), "-s".into(), OsString::from("a"), at(&image, "/link")]);
+    let link = at(&image, "/link");
+    set(&["-h", link.to_str().unwrap(), "user.x", "1"], "peration not permitted");
 }

@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use uext4::Volume;
 use uext4::xattr::{Mode, VALUE_MAX};
 
 use crate::attribute_text::{self, Encoding};
@@ -19,7 +20,7 @@ use crate::image_path::{Last, resolve};
 use crate::json;
 use crate::operands::each;
 use crate::output::Output;
-use crate::spec;
+use crate::spec::{self, Image};
 
 /// What the help shows.
 const EXAMPLES: Examples = &[
@@ -170,11 +171,19 @@ fn list(args: &ListArgs) -> Result<()> {
     let mut outcome = Outcome::default();
     let mut output = Output::new();
     let mut shapes = Vec::new();
-    for path in glob::in_image("xattr", &args.paths)? {
-        let volume = image::volume("xattr", &path.image, Access::Read)?;
-        let found = resolve(&volume, &path.path, args.link.last());
+    let paths = glob::in_image("xattr", &args.paths, &mut outcome)?;
+    let mut open: Option<(&Image, Volume)> = None;
+    for path in &paths {
+        let volume = match open {
+            Some((image, ref volume)) if *image == path.image => volume,
+            _ => {
+                let volume = image::volume("xattr", &path.image, Access::Read)?;
+                &open.insert((&path.image, volume)).1
+            }
+        };
+        let found = resolve(volume, &path.path, args.link.last());
         let listed = found.and_then(|found| Ok(volume.xattr_list(found.inode())?));
-        let mut names = match listed.at("xattr", &path) {
+        let mut names = match listed.at("xattr", path) {
             Ok(names) => names,
             Err(failure) => {
                 outcome.note(failure);
@@ -187,14 +196,14 @@ fn list(args: &ListArgs) -> Result<()> {
             shapes.push(FileShape { path: json::Path::new(&path.path), names });
             continue;
         }
-        if args.paths.len() > 1 {
+        if paths.len() > 1 {
             dump::heading(&path.path, &mut output)?;
         }
         for name in &names {
             output.name(&attribute_text::quoted(name, true))?;
             output.line("")?;
         }
-        if args.paths.len() > 1 {
+        if paths.len() > 1 {
             output.line("")?;
         }
     }

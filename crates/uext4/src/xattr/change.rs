@@ -2,7 +2,7 @@
 
 use super::VALUE_MAX;
 use super::block_change::{BlockChange, reference_count};
-use super::read::{ACL_ACCESS, ACL_DEFAULT, block_of, key_of};
+use super::read::{ACL_ACCESS, ACL_DEFAULT, USER, block_of, key_of};
 use super::stored::{Key, Stored};
 use super::value_counts::{Misfits, ValueChange};
 use crate::cache::Buffer;
@@ -335,9 +335,19 @@ fn apply_edit(stored: &mut Stored, inode: &Inode, edit: &AttributeEdit<'_>) -> R
         return set_acl(stored, inode, key, edit.value);
     }
     match edit.value {
+        Some(_) if key.index == USER && !has_user_attributes(inode.kind()) => {
+            let context = "user attribute of neither a file nor a directory";
+            Err(Error::new(ErrorKind::NotPermitted, context))
+        }
         Some(value) => stored.set(key, value, edit.mode),
+        // One that is there must go: no mount shows it, and none can remove it.
         None => stored.remove(key),
     }
+}
+
+/// As xattr(7): the permissions of links and special files say nothing of access to their inodes.
+fn has_user_attributes(kind: FileKind) -> bool {
+    matches!(kind, FileKind::Regular | FileKind::Directory)
 }
 
 /// Linux does not check whether there was a list before, nor whether one is removed.

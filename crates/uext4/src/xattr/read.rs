@@ -14,8 +14,10 @@ use uext4_ondisk::{BlockNo, Place, xattr};
 pub(super) const ACL_ACCESS: u8 = 2;
 /// Name index of the default list of a directory.
 pub(super) const ACL_DEFAULT: u8 = 3;
+/// Index of `user.`.
+pub(super) const USER: u8 = 1;
 /// Name indexes that callers may use, with the prefixes of the full names.
-const USABLE: &[u8] = &[1, ACL_ACCESS, ACL_DEFAULT, 4, 6];
+const USABLE: &[u8] = &[USER, ACL_ACCESS, ACL_DEFAULT, 4, 6];
 
 /// The value of attribute `name` (a full name).
 ///

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use regex::bytes::Regex;
 use serde::Serialize;
 use uext4::xattr::{Mode, VALUE_MAX};
-use uext4::{InodeRef, Volume};
+use uext4::{FileKind, InodeRef, Volume};
 
 use super::Link;
 use crate::attribute_text::{self, Encoding, Line};
 use crate::failure::{At, Failure, Outcome, Result, Why};
 use crate::glob;
 use crate::image::{self, Access};
-use crate::image_path::resolve;
+use crate::image_path::{Last, resolve};
 use crate::json;
 use crate::operands::{Images, Try};
 use crate::output::Output;
@@ -103,8 +103,9 @@ pub(super) fn dump(args: &DumpArgs) -> Result<()> {
     })?;
     let mut sheet =
         Sheet { args, pattern, output: Output::new(), is_empty: true, outcome: Outcome::default() };
-    for path in glob::image_or_inside("xattr", &args.paths)? {
-        if let Err(failure) = sheet.dump(&path) {
+    let paths = glob::image_or_inside("xattr", &args.paths, &mut sheet.outcome)?;
+    for of_image in paths.chunk_by(|a, b| a.image == b.image) {
+        if let Err(failure) = sheet.dump(of_image) {
             if matches!(failure, Failure::OutputClosed) {
                 return Err(failure);
             }
@@ -127,14 +128,27 @@ struct Sheet<'a> {
 }
 
 impl Sheet<'_> {
-    fn dump(&mut self, path: &ImagePath) -> Result<()> {
-        let volume = image::volume("xattr", &path.image, Access::Read)?;
-        let found = resolve(&volume, &path.path, self.args.link.last()).at("xattr", path)?;
-        if !self.args.recursive {
-            return self.file(&volume, found.inode(), path);
+    /// Writes the attributes of files of one image.
+    fn dump(&mut self, paths: &[ImagePath]) -> Result<()> {
+        let Some(first) = paths.first() else { return Ok(()) };
+        let volume = image::volume("xattr", &first.image, Access::Read)?;
+        for path in paths {
+            match self.operand(&volume, path) {
+                Err(Failure::OutputClosed) => return Err(Failure::OutputClosed),
+                Err(failure) => self.outcome.note(failure),
+                Ok(()) => {}
+            }
         }
-        let mut files = Files { volume: &volume, top: path, sheet: self };
-        walk::walk("xattr", &volume, path, found.inode(), &mut files)
+        Ok(())
+    }
+
+    fn operand(&mut self, volume: &Volume, path: &ImagePath) -> Result<()> {
+        let found = resolve(volume, &path.path, self.args.link.last()).at("xattr", path)?;
+        if !self.args.recursive {
+            return self.file(volume, found.inode(), path);
+        }
+        let mut files = Files { volume, top: path, sheet: self };
+        walk::walk("xattr", volume, path, found.inode(), &mut files)
     }
 
     fn file(&mut self, volume: &Volume, inode: &InodeRef, path: &ImagePath) -> Result<()> {
@@ -180,8 +194,17 @@ struct Files<'a, 'b> {
 
 impl Visitor for Files<'_, '_> {
     fn enter(&mut self, node: &Node, _is_last: bool) -> Result<Go> {
-        let path = ImagePath { image: self.top.image.clone(), path: node.path.clone() };
-        let inode = self.volume.inode(node.attr.ino).at("xattr", &path);
+        let path = ImagePath { image: self.top.image.clone(), path: node.path() };
+        // As getfattr: without -h a link has the attributes of what it leads to, if that is there.
+        let follows = self.sheet.args.link.last() == Last::Follow;
+        let inode = if node.attr.kind == FileKind::Symlink && follows {
+            match resolve(self.volume, &path.path, Last::Follow) {
+                Ok(found) => Ok(found.inode().clone()),
+                Err(_) => return Ok(Go::On),
+            }
+        } else {
+            self.volume.inode(node.attr.ino).at("xattr", &path)
+        };
         match inode.and_then(|inode| self.sheet.file(self.volume, &inode, &path)) {
             Err(Failure::OutputClosed) => return Err(Failure::OutputClosed),
             Err(failure) => self.fail(failure),
@@ -195,6 +218,15 @@ impl Visitor for Files<'_, '_> {
     }
 }
 
+/// The file that attributes of a dump belong to.
+enum Target {
+    /// No line has named one since the last empty line.
+    Unknown,
+    /// It could not be found, which was told.
+    Missing,
+    Found(InodeRef),
+}
+
 /// Sets the attributes of a dump.
 pub(super) fn restore(args: &RestoreArgs) -> Result<()> {
     let top = spec::image_or_inside(&args.place);
@@ -206,7 +238,7 @@ pub(super) fn restore(args: &RestoreArgs) -> Result<()> {
     };
     let mut images = Images::new("xattr");
     images.among(&top, |volume, outcome| {
-        let mut target: Option<InodeRef> = None;
+        let mut target = Target::Unknown;
         let mut place = top.clone();
         for number in 1_u64.. {
             let at = |why: Why| why.of(format!("{}: line {number}", file.display()));
@@ -215,21 +247,28 @@ pub(super) fn restore(args: &RestoreArgs) -> Result<()> {
                 Line::File(path) => {
                     place = top.below(&path);
                     target = match resolve(volume, &place.path, args.link.last()) {
-                        Ok(found) => Some(found.inode().clone()),
+                        Ok(found) => Target::Found(found.inode().clone()),
                         Err(why) => {
                             outcome.note(why.at("xattr", &place));
-                            None
+                            Target::Missing
                         }
                     };
                 }
                 Line::Attribute { name, value } => {
-                    let Some(inode) = &target else { continue };
+                    let inode = match &target {
+                        Target::Found(inode) => inode,
+                        Target::Missing => continue,
+                        Target::Unknown => {
+                            return Err(at(Why::new("no \"# file:\" is before the attribute")));
+                        }
+                    };
                     if let Err(error) = volume.xattr_set(inode, &name, &value, Mode::Any) {
                         let name = String::from_utf8_lossy(&name).into_owned();
                         outcome.note(Why::from(error).at("xattr", format!("{place}: {name}")));
                     }
                 }
-                Line::Nothing => {}
+                Line::Empty => target = Target::Unknown,
+                Line::Comment => {}
             }
         }
         Ok(())

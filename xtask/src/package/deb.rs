@@ -39,7 +39,7 @@ uext4: initial-upload-closes-no-bugs *
 
 /// Where the package is.
 pub(super) fn path(folder: &Path) -> PathBuf {
-    folder.join(format!("uext4_{VERSION}-{REVISION}_amd64.deb"))
+    folder.join(format!("uext4_{VERSION}-{REVISION}_{}.deb", architecture()))
 }
 
 /// Packs a built command, with an option of dpkg-deb for the compression; the package's path.
@@ -201,14 +201,33 @@ fn depends(folder: &Path, binary: &Path) -> Result<String, String> {
 }
 
 fn control(root: &Path, depends: &str, maintainer: &str) -> Result<String, String> {
-    let size = output(Command::new("du").args(["-sk", "--apparent-size"]).arg(root.join("usr")))?;
-    let size = size.split_whitespace().next().unwrap_or("0");
+    let size = installed_kib(&root.join("usr"))?;
     Ok(format!(
-        "Package: uext4\nVersion: {VERSION}-{REVISION}\nArchitecture: amd64\n\
+        "Package: uext4\nVersion: {VERSION}-{REVISION}\nArchitecture: {}\n\
          Maintainer: {maintainer}\nInstalled-Size: {size}\nDepends: {depends}\n\
          Recommends: fuse3\nSuggests: e2fsprogs\nSection: admin\nPriority: optional\n\
-         Description: {DESCRIPTION}\n"
+         Description: {DESCRIPTION}\n",
+        architecture()
     ))
+}
+
+/// Debian's name of the machine that this runs on, which builds for itself.
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+/// KiB of a tree as Debian's policy counts them: each file rounded up, 1 for anything else.
+fn installed_kib(path: &Path) -> Result<u64, String> {
+    let found = fs::symlink_metadata(path).map_err(|it| format!("{}: {it}", path.display()))?;
+    if !found.is_dir() {
+        return Ok(if found.is_file() { found.len().div_ceil(1024) } else { 1 });
+    }
+    let entries = fs::read_dir(path).map_err(|error| error.to_string())?;
+    entries.flatten().try_fold(1, |sum, entry| Ok(sum + installed_kib(&entry.path())?))
 }
 
 /// Modes of a package, whatever the umask; and sums of its files.

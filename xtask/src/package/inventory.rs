@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use super::bundled::{self, Bundled};
 use crate::workspace;
 
 /// The crate of the command.
@@ -28,6 +29,8 @@ struct Linked {
 /// The crates of the command, by name and version.
 pub(super) struct Inventory {
     crates: Vec<Linked>,
+    /// What is linked in and is no crate.
+    bundled: Vec<Bundled>,
 }
 
 impl Inventory {
@@ -52,7 +55,12 @@ impl Inventory {
         let command = command.and_then(|package| package["id"].as_str());
         let mut waiting = vec![command.ok_or("cargo metadata: no command")?.to_owned()];
         let mut reached = BTreeSet::new();
+        let macros: BTreeSet<&str> = packages.iter().filter_map(proc_macro).collect();
         while let Some(id) = waiting.pop() {
+            // The compiler runs them, with all that they need.
+            if macros.contains(id.as_str()) {
+                continue;
+            }
             if reached.insert(id.clone()) {
                 waiting.extend(needs.get(id.as_str()).into_iter().flatten().cloned());
             }
@@ -74,7 +82,13 @@ impl Inventory {
             });
         }
         crates.sort_by(|a, b| (&a.name, &a.version).cmp(&(&b.name, &b.version)));
-        Ok(Self { crates })
+        let of_crates = crates.iter();
+        let of_crates = of_crates.filter_map(|it| {
+            let it: &Linked = it;
+            bundled::of_crate(&it.name, &it.version, &it.folder)
+        });
+        let bundled = of_crates.chain(bundled::of_compiler()).collect();
+        Ok(Self { crates, bundled })
     }
 
     /// The crates of others.
@@ -88,6 +102,9 @@ impl Inventory {
         for it in self.foreign() {
             all.entry(&it.licence).or_default().push(format!("{} {}", it.name, it.version));
         }
+        for it in &self.bundled {
+            all.entry(it.licence).or_default().push(format!("{} {}", it.name, it.version));
+        }
         all
     }
 
@@ -100,8 +117,12 @@ impl Inventory {
                 texts.entry(text.trim_end().to_owned()).or_default().insert(name);
             }
         }
+        for it in self.bundled.iter().filter(|it| !it.text.is_empty()) {
+            let name = format!("{} {}", it.name, it.version);
+            texts.entry(it.text.trim_end().to_owned()).or_default().insert(name);
+        }
         let mut all =
-            String::from("Licences of the crates that the command uext4 is linked of.\n\n");
+            String::from("Licences of what the command uext4 is linked of, besides its own.\n\n");
         for (licence, crates) in self.by_licence() {
             all.push_str(&format!("{licence}: {}\n", crates.join(", ")));
         }
@@ -122,17 +143,25 @@ impl Inventory {
                 "bom-ref": purl(it),
                 "name": it.name,
                 "version": it.version,
-                "purl": purl(it),
                 "licenses": [{ "expression": it.licence }],
             });
             if let Some(checksum) = &it.checksum {
+                component["purl"] = purl(it).into();
                 component["hashes"] = json!([{ "alg": "SHA-256", "content": checksum }]);
             }
             component
         };
         let command = self.crates.iter().find(|it| it.name == COMMAND).ok_or("no command")?;
         let others = self.crates.iter().filter(|it| it.name != COMMAND);
-        let components: Vec<Value> = others.map(component).collect();
+        let mut components: Vec<Value> = others.map(component).collect();
+        components.extend(self.bundled.iter().map(|it| {
+            json!({
+                "type": "library",
+                "name": it.name,
+                "version": it.version,
+                "licenses": [{ "expression": it.licence }],
+            })
+        }));
         let dependencies: Vec<Value> = self
             .crates
             .iter()
@@ -153,7 +182,8 @@ impl Inventory {
         serde_json::to_string_pretty(&sbom).map(|text| text + "\n").map_err(|it| it.to_string())
     }
 
-    /// A remark on the bill; an error where a crate has no licence or no text of it.
+    /// A remark on the bill, which names the crates that come without a text; an error where a
+    /// crate has no licence.
     pub(super) fn check_sbom(&self) -> Result<String, String> {
         let bare: Vec<&str> =
             self.crates.iter().filter(|it| it.licence.is_empty()).map(|it| &*it.name).collect();
@@ -187,8 +217,19 @@ fn linked(node: &Value) -> Vec<String> {
     needs.filter_map(|need| need["pkg"].as_str().map(str::to_owned)).collect()
 }
 
+/// The id of a package that is a procedural macro.
+fn proc_macro(package: &Value) -> Option<&str> {
+    let mut targets = package["targets"].as_array()?.iter();
+    let is_macro = |target: &Value| {
+        let kinds = target["kind"].as_array();
+        kinds.is_some_and(|kinds| kinds.iter().any(|kind| kind == "proc-macro"))
+    };
+    targets.any(is_macro).then(|| package["id"].as_str()).flatten()
+}
+
+/// The package URL; also what refers to a crate of this workspace, which no registry has.
 fn purl(it: &Linked) -> String {
-    format!("pkg:cargo/{}@{}", it.name, it.version)
+    format!("pkg:cargo/{}@{}", it.name, it.version.replace('+', "%2B"))
 }
 
 /// The checksums of a lock file, by name and version.
@@ -235,19 +276,21 @@ mod tests {
     fn what_is_linked_is_in_the_bill_and_what_tests_use_is_not() {
         let need = |to: &str, kind: Value| json!({ "pkg": to, "dep_kinds": [{ "kind": kind }] });
         let package = |name: &str| {
-            json!({ "id": name, "name": name, "version": "1.0.0", "license": "MIT/Zlib",
-                    "manifest_path": "/none/Cargo.toml" })
+            let kind = if name.starts_with("macro") { "proc-macro" } else { "lib" };
+            json!({ "id": name, "name": name, "version": "1.0.0+x", "license": "MIT/Zlib",
+                    "manifest_path": "/none/Cargo.toml", "targets": [{ "kind": [kind] }] })
         };
         let metadata = json!({
             "packages": [package("uext4-cli"), package("used"), package("below"), package("test"),
-                         package("unrelated")],
+                         package("unrelated"), package("macro"), package("macro-part")],
             "resolve": { "nodes": [
                 { "id": "uext4-cli",
                   "deps": [need("used", Value::Null), need("test", "dev".into())] },
-                { "id": "used", "deps": [need("below", Value::Null)] },
+                { "id": "used", "deps": [need("below", Value::Null), need("macro", Value::Null)] },
+                { "id": "macro", "deps": [need("macro-part", Value::Null)] },
             ] },
         });
-        let lock = "version = 4\n\n[[package]]\nname = \"below\"\nversion = \"1.0.0\"\n\
+        let lock = "version = 4\n\n[[package]]\nname = \"below\"\nversion = \"1.0.0+x\"\n\
                     checksum = \"abc\"\n";
         let inventory = Inventory::of(&metadata, &checksums(lock)).unwrap();
         let names: Vec<&str> = inventory.crates.iter().map(|it| it.name.as_str()).collect();
@@ -255,7 +298,11 @@ mod tests {
         let bill: Value = serde_json::from_str(&inventory.sbom(0).unwrap()).unwrap();
         assert_eq!(bill["components"][0]["hashes"][0]["content"], "abc");
         assert_eq!(bill["components"][0]["licenses"][0]["expression"], "MIT OR Zlib");
-        assert_eq!(bill["metadata"]["component"]["purl"], "pkg:cargo/uext4-cli@1.0.0");
-        assert_eq!(bill["dependencies"][1]["dependsOn"][0], "pkg:cargo/used@1.0.0");
+        assert_eq!(bill["components"][0]["purl"], "pkg:cargo/below@1.0.0%2Bx");
+        // No registry has the command.
+        assert!(bill["metadata"]["component"]["purl"].is_null());
+        assert_eq!(bill["dependencies"][1]["dependsOn"][0], "pkg:cargo/used@1.0.0%2Bx");
+        let names = bill["components"].as_array().unwrap().iter().map(|it| it["name"].as_str());
+        assert!(names.flatten().eq(["below", "used", "rust-std", "musl"]));
     }
 }

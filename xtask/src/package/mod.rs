@@ -6,6 +6,7 @@
 //! CycloneDX, and the texts of the licences. Everything is of the commit's date, so that two
 //! builds of a commit differ in nothing that is packed here.
 
+mod bundled;
 mod chroot;
 mod contents;
 mod deb;
@@ -66,6 +67,7 @@ pub(crate) fn verb(options: &Options) -> Result<(), String> {
         steps.run("Debian package", short);
         return steps.close();
     }
+    check_committed()?;
     let folder = folder()?;
     let wants = |part: Part| options.only.is_empty() || options.only.contains(&part);
     let tries = options.try_them;
@@ -93,6 +95,20 @@ pub(crate) fn verb(options: &Options) -> Result<(), String> {
         steps.run("bill of materials", || outcome(write_inventory(&folder)));
     }
     steps.close()
+}
+
+/// The packages have the date of a commit, and are what it has.
+fn check_committed() -> Result<(), String> {
+    let mut git = Command::new("git");
+    git.args(["status", "--porcelain"]).current_dir(workspace::root());
+    match output(&mut git) {
+        Ok(changes) if !changes.trim().is_empty() => {
+            let first = changes.lines().next().unwrap_or_default();
+            Err(format!("what is packed must be committed: {first}"))
+        }
+        // Sources that were unpacked from an archive have no git.
+        _ => Ok(()),
+    }
 }
 
 /// The Debian package of the debug build, its contents and lintian's opinion.

@@ -32,7 +32,9 @@ pub(super) fn build(folder: &Path) -> Result<String, String> {
     write(&own, format!("{own_text}\n{config}").as_bytes())?;
     let packed = folder.join(format!("{name}.tar.xz"));
     let mut pack = Command::new("tar");
-    pack.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "-cJf"]).arg(&packed);
+    pack.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner"]);
+    // What umask and threads of xz there are must not show.
+    pack.args(["--mode=u+rw,go=rX", "-cJf"]).arg(&packed).env("XZ_OPT", "-T1");
     run(pack.arg(format!("--mtime=@{}", date())).arg("-C").arg(folder).arg(&name))?;
     let _ = fs::remove_file(plain);
     Ok(described(&packed))

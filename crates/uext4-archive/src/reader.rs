@@ -127,7 +127,14 @@ impl Reader {
     /// A header; `None` at the end marker.
     fn header(&mut self) -> Result<Option<Header>> {
         let at = self.input.at();
-        let Some(block) = self.input.block()? else { return Err(Error::Truncated { at }) };
+        let block = match self.input.block() {
+            // A text of a few bytes is no archive that lacks its end.
+            Err(Error::Truncated { .. }) if at == 0 && self.format() == Format::Plain => {
+                return Err(Error::Foreign("is not a tar archive"));
+            }
+            block => block?,
+        };
+        let Some(block) = block else { return Err(Error::Truncated { at }) };
         if block == [0; BLOCK] {
             // Two blocks are the marker. GNU tar ends at a single one and warns; a header that was
             // overwritten by zeros would lose all behind it.

@@ -11,7 +11,11 @@ const EVERY_VERB: Statuses = &[
         "1",
         "Something failed; each failure is a line on standard error. What could be done is done.",
     ),
-    ("2", "The command line is wrong, and nothing is done."),
+    (
+        "2",
+        "The command line cannot be read: a verb, an option, a number or an operand is wrong or \
+         missing, and nothing is done. What only the verb itself can judge is 1.",
+    ),
     ("128+N", "As a shell tells it: signal N has ended the command."),
 ];
 
@@ -39,7 +43,10 @@ const OTHERS: &[(&str, Statuses)] = &[
     (
         "umount",
         &[
-            ("0", "It is unmounted, and without -l and -f the image is closed."),
+            (
+                "0",
+                "It is unmounted, and without -l and -f the image is closed, or its daemon was dead.",
+            ),
             ("1", "It is mounted still, or not everything could be written."),
             ("2", "The command line is wrong."),
             ("128+N", "Signal N has ended the wait; unmounting goes on in the background."),

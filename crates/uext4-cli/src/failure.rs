@@ -153,6 +153,18 @@ impl Failure {
     }
 }
 
+/// A verb whose status 1 is no failure: what it could not do has another one.
+pub(crate) fn with_status(failed: u8) -> impl Fn(Failure) -> Failure {
+    move |failure| match failure {
+        Failure::Status(_) => failure,
+        Failure::Line(line) => {
+            say(&line);
+            Failure::Status(failed)
+        }
+        Failure::Reported | Failure::OutputClosed => Failure::Status(failed),
+    }
+}
+
 /// Adds the verb and the place to a reason.
 pub(crate) trait At<T> {
     /// The value, or the failure of `verb` at `place`.

@@ -135,7 +135,6 @@ enum Verb {
     Truncate(truncate::Args),
     Chmod(chmod::Args),
     Chown(chown::Args),
-    #[command(hide = true)]
     Chgrp(chown::GroupArgs),
     Chattr(chattr::Args),
     Xattr(xattr::Args),

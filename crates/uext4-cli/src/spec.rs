@@ -157,7 +157,8 @@ fn splits(name: &[u8]) -> impl Iterator<Item = ImagePath> {
 }
 
 /// What is wrong with an operand that lies in no image.
-pub(crate) const NOT_IN_IMAGE: &str = "not of the form IMAGE:/path";
+pub(crate) const NOT_IN_IMAGE: &str =
+    "not of the form IMAGE:/path; the root of an image is IMAGE:/";
 
 /// Whether a name that nothing has begins with a file and a colon: `IMAGE:path`.
 pub(crate) fn has_relative_part(path: &Path) -> bool {

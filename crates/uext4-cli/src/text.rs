@@ -143,13 +143,14 @@ pub(crate) fn human(bytes: u64) -> String {
     const UNITS: [&str; 7] = ["", "K", "M", "G", "T", "P", "E"];
     let mut unit = 0;
     let mut value = bytes as f64;
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
+    // Rounded up, as ls does; what is rounded up to the next unit is one of it.
+    while value.ceil() >= 1024.0 && unit + 1 < UNITS.len() {
         value /= 1024.0;
         unit += 1;
     }
-    // Rounded up, as ls does.
-    if unit > 0 && value < 10.0 {
-        format!("{:.1}{}", (value * 10.0).ceil() / 10.0, UNITS[unit])
+    let tenths = (value * 10.0).ceil();
+    if unit > 0 && tenths < 100.0 {
+        format!("{:.1}{}", tenths / 10.0, UNITS[unit])
     } else {
         format!("{:.0}{}", value.ceil(), UNITS[unit])
     }
@@ -181,5 +182,10 @@ mod tests {
         assert_eq!(human(1023), "1023");
         assert_eq!(human(1025), "1.1K");
         assert_eq!(human(10 << 20), "10M");
+        // As ls -lh and du -h of coreutils.
+        assert_eq!(human(1_048_570), "1.0M");
+        assert_eq!(human(1_073_741_823), "1.0G");
+        assert_eq!(human(10_239), "10K");
+        assert_eq!(human(u64::MAX), "16E");
     }
 }

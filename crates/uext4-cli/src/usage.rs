@@ -15,7 +15,7 @@ use crate::verb::fsck;
 pub(crate) fn exit(error: &clap::Error, words: &[OsString]) -> ! {
     let is_help = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
     if !error.use_stderr() || is_help {
-        error.exit();
+        std::process::exit(if error.print().is_ok() { error.exit_code() } else { 1 });
     }
     say(&unknown_verb(error, words).unwrap_or_else(|| sentence(error)));
     std::process::exit(if is_of_fsck(words) { fsck::USAGE.into() } else { 2 });

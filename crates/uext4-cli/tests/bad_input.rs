@@ -349,7 +349,9 @@ fn a_mount_whose_daemon_was_killed() {
     common::wait_until("the daemon to be gone", || fs::read_dir(&dir).is_err());
     let again = [OsString::from("mount"), image.clone().into(), dir.clone().into()];
     run_fails(again, "not connected: its daemon is gone; uext4 umount");
-    run_ok(["umount".as_ref(), dir.as_os_str()]);
+    let output = run(["umount".as_ref(), dir.as_os_str()]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("daemon had been killed"), "{said}");
     mount.forget();
     common::Mounted::new(&image, &dir, "").end();
     common::assert_clean(&image);

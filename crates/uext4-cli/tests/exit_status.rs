@@ -128,6 +128,33 @@ fn every_row_is_true() {
     assert_eq!(rows, cases.seen, "rows of the document, and those that have a case");
 }
 
+/// Statuses 1 of fsck and diff say something else than that nobody took what they had to say.
+#[test]
+fn output_that_fails_is_no_answer() {
+    let scratch = Scratch::new();
+    let image = scratch.path("image");
+    let made = run(["mkfs".as_ref(), "-q".as_ref(), image.as_os_str(), "16M".as_ref()]);
+    assert!(made.status.success(), "{made:?}");
+    let name = image.to_str().unwrap();
+    let calls: [(&[&str], i32); 6] = [
+        (&["fsck", name], 8),
+        (&["fsck", "--json", name], 8),
+        (&["diff", "--json", name, name], 2),
+        (&["ls", "--help"], 1),
+        (&["--version"], 1),
+        (&["info", name], 1),
+    ];
+    for (words, want) in calls {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let status = Command::new(UEXT4).args(words).stdout(full).output().unwrap().status;
+        assert_eq!(status.code(), Some(want), "{words:?}");
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = Command::new(UEXT4).args(words).stdout(writer).output().unwrap();
+        assert_eq!((output.status.code(), output.stderr.len()), (Some(want), 0), "{words:?}");
+    }
+}
+
 /// What a shell tells of a verb that was ended while it waited.
 #[test]
 fn a_signal_ends_a_verb() {
@@ -135,13 +162,16 @@ fn a_signal_ends_a_verb() {
     let image = scratch.path("image");
     let made = run(["mkfs".as_ref(), "-q".as_ref(), image.as_os_str(), "16M".as_ref()]);
     assert!(made.status.success(), "{made:?}");
-    // It never ends by itself.
-    let mut child = Command::new(UEXT4)
-        .args(["stats", "--interval", "3600"])
+    // It waits for an archive that never comes: its pipe stays open until the child is dropped.
+    let mut import = Command::new(UEXT4);
+    let mut child = import
+        .args(["import", "-"])
         .arg(&image)
-        .stdout(std::process::Stdio::null())
+        .stdin(std::process::Stdio::piped())
         .spawn()
         .unwrap();
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    // wait() would close the pipe.
+    let _pipe = child.stdin.take();
     assert_eq!(child.wait().unwrap().signal(), Some(15));
 }

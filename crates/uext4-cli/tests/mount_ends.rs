@@ -7,7 +7,7 @@
 #[macro_use]
 mod common;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -149,8 +149,9 @@ fn a_killed_daemon_loses_nothing_synced() {
     let again = helper.arg0("mount.uext4").args([&image, &dir]).output().unwrap();
     let said = String::from_utf8(again.stderr).unwrap();
     assert!(again.status.code() == Some(32) && said.contains("uext4 umount"), "{said}");
-    // umount takes it away.
-    mount.end();
+    // umount takes it away, and says what that means.
+    let said = end_killed(mount);
+    assert!(said.contains("daemon had been killed; what was not synced is lost"), "{said}");
     // A dirty journal: verbs that read replay it into memory and leave the image alone.
     let before = fs::read(&image).unwrap();
     assert_eq!(run_ok(["cat".into(), at(&image, "/synced")]), vec![7; 100_000]);
@@ -206,7 +207,7 @@ fn a_killed_daemon_loses_no_durable_direct_write() {
         }
         let names: Vec<_> = files.into_iter().map(|(_, name, _)| name).collect();
         kill(&mount, &image);
-        mount.end();
+        end_killed(mount);
         let mount = Mounted::new(&image, &dir, "");
         for name in names {
             let found = fs::read(mount.path(&name)).unwrap();
@@ -215,6 +216,15 @@ fn a_killed_daemon_loses_no_durable_direct_write() {
         mount.end();
         assert_clean(&image);
     }
+}
+
+/// Ends a mount without a daemon; what is said of it.
+fn end_killed(mount: Mounted) -> String {
+    let output = run([OsStr::new("umount"), mount.dir.as_os_str()]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{said}");
+    mount.forget();
+    said
 }
 
 /// Kills the daemon of a mount.

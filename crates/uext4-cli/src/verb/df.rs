@@ -144,6 +144,8 @@ impl Args {
         let unit = self.unit();
         let blocks = match unit {
             _ if self.human_readable => "Size".to_owned(),
+            unit if unit % (1 << 40) == 0 => format!("{}T-blocks", unit >> 40),
+            unit if unit % (1 << 30) == 0 => format!("{}G-blocks", unit >> 30),
             unit if unit % (1 << 20) == 0 => format!("{}M-blocks", unit >> 20),
             unit if unit % (1 << 10) == 0 => format!("{}K-blocks", unit >> 10),
             unit => format!("{unit}B-blocks"),

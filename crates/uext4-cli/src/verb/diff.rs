@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 
 use crate::compare::{self, Settings, Side};
 use crate::examples::{self, Examples};
-use crate::failure::{Failure, Result, say};
+use crate::failure::{Failure, Result, say, with_status};
 use crate::image::{self, Access};
 use crate::output::Output;
 use crate::spec::{Image, ImagePath, Location};
@@ -59,14 +59,7 @@ pub(crate) struct Args {
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    match run_to_end(args) {
-        Err(Failure::Line(line)) => {
-            say(&line);
-            Err(Failure::Status(TROUBLE))
-        }
-        Err(Failure::Reported) => Err(Failure::Status(TROUBLE)),
-        other => other,
-    }
+    run_to_end(args).map_err(with_status(TROUBLE))
 }
 
 fn run_to_end(args: &Args) -> Result<()> {

@@ -13,7 +13,7 @@ use uext4_device::FileOptions;
 use uext4_fsck::{Finding, Options, Pass, Place, Progress, Report};
 
 use crate::examples::{self, Examples};
-use crate::failure::{Failure, Result, say};
+use crate::failure::{Failure, Result, say, with_status};
 use crate::image::{self, Access};
 use crate::journal;
 use crate::output::Output;
@@ -108,20 +108,18 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     // Both are what is done anyway.
     let _ = (args.no, args.force);
-    let operational = |failure: Failure| {
-        if let Failure::Line(line) = &failure {
-            say(line);
-        }
-        Failure::Status(OPERATIONAL)
-    };
+    check(args).map_err(with_status(OPERATIONAL))
+}
+
+fn check(args: &Args) -> Result<()> {
     let image = Image::parse(&args.image);
     // Whatever it looks like: a backup superblock may be all that is left of an ext4.
-    let place = place::Place::of("fsck", &image).map_err(operational)?;
+    let place = place::Place::of("fsck", &image)?;
     let options = FileOptions::new(Access::Read.into());
-    let device = image::any_device("fsck", &image, place, &options).map_err(operational)?;
+    let device = image::any_device("fsck", &image, place, &options)?;
     let path = args.log_device.clone().or_else(journal::given);
     let journal = path.map(|path| journal::open("fsck", &image, &path, &options));
-    let journal = journal.transpose().map_err(operational)?;
+    let journal = journal.transpose()?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let options = Options { threads: args.threads.unwrap_or(cores), ..Options::default() };
     let mut bars = Bars::new();
@@ -129,8 +127,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let report = match checked {
         Ok(report) => report,
         Err(error) => {
-            image::check_format("fsck", &image, device).map_err(operational)?;
-            return Err(operational(Failure::line(&format!("fsck: {image}: {error}"))));
+            image::check_format("fsck", &image, device)?;
+            return Err(Failure::line(&format!("fsck: {image}: {error}")));
         }
     };
     drop(bars);

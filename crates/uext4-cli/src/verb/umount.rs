@@ -170,7 +170,16 @@ fn unmount(
                 check_closed(&mount.source, synced)?;
             }
         }
-        None => wait_for_lock(&mount.source)?,
+        None => {
+            wait_for_lock(&mount.source)?;
+            if synced.is_err_and(|failed| failed.is_daemon_gone()) && is_open(&mount.source) {
+                remark(&format!(
+                    "umount: {}: its daemon had been killed; what was not synced is lost, and \
+                     the next opening replays the journal",
+                    dir.display()
+                ));
+            }
+        }
     }
     Ok(None)
 }
@@ -261,6 +270,11 @@ struct NotSynced {
 }
 
 impl NotSynced {
+    /// What the kernel says of a mount whose daemon has ended.
+    fn is_daemon_gone(&self) -> bool {
+        self.error.raw_os_error() == Some(libc::ENOTCONN)
+    }
+
     fn what_is_lost(self) -> String {
         let mut error = Why::from(self.error).to_string();
         if let Some(reason) = self.reason {
@@ -280,17 +294,23 @@ fn check_closed(
     source: &OsStr,
     synced: std::result::Result<(), NotSynced>,
 ) -> std::result::Result<(), Why> {
-    let image = Image::parse(source);
-    let Ok(device) = image::device("umount", &image, Access::Read) else { return Ok(()) };
-    let Ok(inspected) = Inspected::read(device) else { return Ok(()) };
-    if inspected.layout.features.incompat.contains(Incompat::RECOVER) {
-        let rest = match synced {
-            Ok(()) => "its journal holds the rest".to_owned(),
-            Err(failed) => failed.what_is_lost(),
-        };
-        return Err(Why::new(format!("unmounted, but {image} could not be closed; {rest}")));
+    if !is_open(source) {
+        return Ok(());
     }
-    Ok(())
+    let image = Image::parse(source);
+    let rest = match synced {
+        Ok(()) => "its journal holds the rest".to_owned(),
+        Err(failed) => failed.what_is_lost(),
+    };
+    Err(Why::new(format!("unmounted, but {image} could not be closed; {rest}")))
+}
+
+/// Whether the journal of an image has something to replay; no, where the image cannot be read.
+fn is_open(source: &OsStr) -> bool {
+    let image = Image::parse(source);
+    let device = image::device("umount", &image, Access::Read).ok();
+    let inspected = device.and_then(|device| Inspected::read(device).ok());
+    inspected.is_some_and(|found| found.layout.features.incompat.contains(Incompat::RECOVER))
 }
 
 /// What the daemon is called (proc_pid_comm(5)).

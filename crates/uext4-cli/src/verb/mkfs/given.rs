@@ -39,7 +39,8 @@ pub(super) fn options(args: &Args, image: &mut Image) -> Result<Options> {
         cluster_size: args.cluster_size,
         inode_size: args.inode_size,
         inode_ratio: args.inode_ratio,
-        inodes: args.inodes,
+        // As of mke2fs, 0 is what follows from the bytes for each inode.
+        inodes: args.inodes.filter(|inodes| *inodes > 0),
         reserved_percent: args.reserved,
         label: args.label.clone(),
         last_mounted: args.last_mounted.clone(),

@@ -45,7 +45,7 @@ const OTHERS: &[(&str, Statuses)] = &[
         &[
             (
                 "0",
-                "It is unmounted, and without -l and -f the image is closed, or its daemon was dead.",
+                "It is unmounted; without -l and -f the image is closed, or its daemon was dead.",
             ),
             ("1", "It is mounted still, or not everything could be written."),
             ("2", "The command line is wrong."),

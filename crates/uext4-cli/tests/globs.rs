@@ -2,7 +2,8 @@
 //!
 //! Fault model: a name that a pattern leaves out or takes besides, an order that is another, a dot
 //! that is matched, a link or a loop that is followed, a name with such characters that cannot be
-//! named any more, a verb that takes no globs; damage that ends a verb or is passed over in silence.
+//! named any more, a verb that takes no globs; damage that ends a
+//! verb or is passed over in silence.
 
 #[macro_use]
 mod common;

@@ -22,7 +22,8 @@ const TREE: &str = "
     dd if=/dev/zero of=big bs=1k count=30 2>/dev/null
     chmod 755 abc; chmod 4711 empty; chmod 1777 sticky; chown 7:8 ten
     ln -s ten link; ln -s nowhere dangling; mkfifo fifo; mknod char c 5 300; mknod block b 259 70000
-    ln -s abc program; ln -s d to-dir; ln ten hard; printf x >.hidden; printf 1 >'with space'; printf 1 >\"it's\"
+    ln -s abc program; ln -s d to-dir
+    ln ten hard; printf x >.hidden; printf 1 >'with space'; printf 1 >\"it's\"
     touch -h -d '2001-02-03 04:05:06.789 UTC' ten link; touch -d @-5.5 abc; touch -d @0 Dir
     touch -d '2002-01-01 UTC' d sticky big; touch -d '2003-01-01 UTC' etc .hidden empty
     cp -r etc ..";

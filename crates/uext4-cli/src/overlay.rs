@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use uext4_device::stored_overlay::{self, Layout, StoredOverlay};
 use uext4_device::{FileDevice, FileOptions, OverlayError, SharedDevice};
+use uext4_ondisk::features::{Support, support};
 
 use crate::failure::{At, Failure, Result, Why};
 use crate::image::{self, Access};
@@ -50,7 +51,10 @@ pub(crate) fn make_new(verb: &str, image: &Image, file: &Image) -> Result<()> {
     }
     let base = image::device(verb, image, Access::Read)?;
     // No file is made for what cannot be mounted.
-    Inspected::read(Arc::clone(&base)).at(verb, image)?;
+    let inspected = Inspected::read(Arc::clone(&base)).at(verb, image)?;
+    if let Support::Refused(names) = support(&inspected.superblock) {
+        return Err(Why::new(format!("file system uses {}", names.join(" "))).at(verb, image));
+    }
     let layout = Layout::new(base.len()).at(verb, image)?;
     let store = FileDevice::create(&file.path, layout.store_len());
     let store = store.map_err(|error| Failure::line(&format!("{verb}: {error}")))?;

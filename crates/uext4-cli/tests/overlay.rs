@@ -187,7 +187,7 @@ fn a_commit_that_was_cut_off_is_finished() {
     let (image, file) = pair(&scratch);
     let (whole, spare) = (fs::read(&image).unwrap(), scratch.path("spare.ovl"));
     fs::copy(&file, &spare).unwrap();
-    for nth in [1, 2, 5] {
+    for nth in [2, 3, 6] {
         fs::write(&image, &whole).unwrap();
         fs::copy(&spare, &file).unwrap();
         {
@@ -204,6 +204,7 @@ fn a_commit_that_was_cut_off_is_finished() {
         let words = ["mount".as_ref(), "--overlay".as_ref(), file.as_os_str()];
         let refused = run(words.into_iter().chain([image.as_os_str(), dir.as_os_str()]));
         assert!(!refused.status.success(), "{refused:?}");
+        nothing_uses(&image);
         let said = run_ok(overlay("commit", &[&file, &image]));
         assert!(String::from_utf8_lossy(&said).contains("finishes a commit that was cut off"));
         assert_eq!(run_ok([OsString::from("cat"), at(&image, "/new")]), [7; 50_000]);
@@ -212,6 +213,70 @@ fn a_commit_that_was_cut_off_is_finished() {
         let said = run_ok(overlay("commit", &[&file, &image]));
         assert!(String::from_utf8_lossy(&said).contains("holds nothing"));
     }
+}
+
+/// An image that is half committed is refused by uext4 in a line that says what to do, by e2fsck
+/// and by the kernel, and stays as it is.
+fn nothing_uses(image: &Path) {
+    let before = fs::read(image).unwrap();
+    let name = image.as_os_str();
+    run_fails(["ls".into(), at(image, "/")], "uext4 overlay commit");
+    run_fails(["mkdir".into(), at(image, "/more")], "uext4 overlay commit");
+    let output = run(["fsck".as_ref(), name]);
+    assert_eq!(output.status.code(), Some(8), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("uext4 overlay commit"));
+    run_fails(["label".as_ref(), name, "NEW".as_ref()], "uext4 overlay commit");
+    run_fails(["resize".as_ref(), name, "20M".as_ref()], "uext4 overlay commit");
+    for checks in [["-fy"], ["-p"]] {
+        let output = system("e2fsck").args(checks).arg(name).output().unwrap();
+        assert!(output.status.code().unwrap() & 8 != 0, "{output:?}");
+    }
+    if is_root() {
+        let dir = image.with_file_name("loop");
+        fs::create_dir_all(&dir).unwrap();
+        let mount = system("mount").args(["-o", "loop"]).arg(name).arg(&dir).output().unwrap();
+        assert!(!mount.status.success(), "{mount:?}");
+    }
+    assert!(fs::read(image).unwrap() == before, "the image has changed");
+}
+
+/// What is written to an image after a cut is not lost: the commit is not finished over it.
+#[test]
+fn a_commit_is_not_finished_over_an_image_that_was_used() {
+    let scratch = Scratch::new();
+    let (image, file) = pair(&scratch);
+    let pristine = fs::read(&image).unwrap();
+    {
+        let base = FileDevice::open(&image, Access::ReadWrite, 0).unwrap();
+        let base = FaultDevice::new(Arc::new(base));
+        let (operation, times) = (Operation::Write, Times::Onwards);
+        base.arm(FaultPlan { operation, nth: 3, times, fault: Fault::Short });
+        let store = FileDevice::open(&file, Access::ReadWrite, 0).unwrap();
+        commit(&store, &base, &mut |_| ()).unwrap_err();
+    }
+    let cut = fs::read(&image).unwrap();
+    // Put back from a copy of before, and used.
+    fs::write(&image, &pristine).unwrap();
+    run_ok([OsString::from("mkdir"), at(&image, "/since")]);
+    let before = [fs::read(&file).unwrap(), fs::read(&image).unwrap()];
+    run_fails(overlay("commit", &[&file, &image]), "is half committed and cannot be finished");
+    assert!([fs::read(&file).unwrap(), fs::read(&image).unwrap()] == before);
+    // Put back and not used, or as it was cut: it is finished.
+    for bytes in [&pristine, &cut] {
+        let (spare, copy) = (scratch.path("spare.ovl"), scratch.path("copy.img"));
+        fs::copy(&file, &spare).unwrap();
+        fs::write(&copy, bytes).unwrap();
+        run_ok(overlay("commit", &[&spare, &copy]));
+        assert_clean(&copy);
+    }
+    // No overlay is made over the image as it was cut.
+    fs::write(&image, &cut).unwrap();
+    let Ok((_, dir)) = common::ready(&scratch, 8) else { return };
+    fs::create_dir(&dir).unwrap();
+    let new = scratch.path("new.ovl");
+    let words = ["mount".as_ref(), "--overlay".as_ref(), new.as_os_str()];
+    run_fails(words.into_iter().chain([image.as_os_str(), dir.as_os_str()]), "overlay commit");
+    assert!(!new.exists());
 }
 
 #[test]

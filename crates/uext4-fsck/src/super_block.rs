@@ -196,7 +196,7 @@ fn refuse(sb: &RawSuperblock, has_journal_device: bool) -> Result<(), CheckError
     let features = Features::of(sb);
     // The kernel ignores unknown compatible features. A check must know them.
     let mut names = features.compat.difference(COMPAT).names();
-    names.extend(features.incompat.difference(INCOMPAT).names());
+    names.extend(features.incompat.difference(INCOMPAT).refused_names());
     names.extend(features.ro_compat.difference(RO_COMPAT).names());
     if !names.is_empty() {
         return Err(CheckError::Refused { names: names.join(" ") });

@@ -75,6 +75,9 @@ bitflags! {
         const ENCRYPT = 0x1_0000;
         /// Case-insensitive directories.
         const CASEFOLD = 0x2_0000;
+        /// No feature of the format: a commit of an overlay into the file system has begun, and
+        /// has not ended. It has no name of its own, so that it is called as e2fsprogs calls it.
+        const HALF_COMMITTED = 0x8000_0000;
         const _ = !0;
     }
 
@@ -242,6 +245,17 @@ impl Incompat {
         names_of(self.bits(), "FEATURE_I", |mask| name_in(Set::Incompat, mask))
     }
 
+    /// The names for whoever is refused the file system because of them, with what to do.
+    #[must_use]
+    pub fn refused_names(self) -> Vec<String> {
+        let mut names = self.names();
+        if self.contains(Self::HALF_COMMITTED) {
+            let what = "(half committed from an overlay: finish that by uext4 overlay commit)";
+            names.push(what.to_owned());
+        }
+        names
+    }
+
     /// The features that the engine reads and writes.
     pub const WRITABLE: Self = Self::from_bits_retain(bits_of(Set::Incompat, Class::ReadWrite));
     /// The features that the engine reads.
@@ -404,7 +418,7 @@ pub fn support(sb: &RawSuperblock) -> Support {
     let features = Features::of(sb);
     let foreign = features.incompat.difference(Incompat::READABLE);
     if !foreign.is_empty() {
-        return Support::Refused(foreign.names());
+        return Support::Refused(foreign.refused_names());
     }
     let mut unwritable = features.incompat.difference(Incompat::WRITABLE).names();
     unwritable.extend(features.ro_compat.difference(RoCompat::WRITABLE).names());
@@ -494,11 +508,16 @@ mod tests {
                 "needs_recovery without a journal".to_owned(),
             ])
         );
-        f.edit("dirdata,FEATURE_I31").unwrap();
+        f.edit("dirdata,FEATURE_I30").unwrap();
         f.put(&mut sb);
         assert_eq!(
             support(&sb),
-            Support::Refused(vec!["dirdata".to_owned(), "FEATURE_I31".to_owned()])
+            Support::Refused(vec!["dirdata".to_owned(), "FEATURE_I30".to_owned()])
         );
+        f.incompat = Incompat::HALF_COMMITTED;
+        f.put(&mut sb);
+        let Support::Refused(names) = support(&sb) else { panic!("not refused") };
+        assert_eq!(names[0], "FEATURE_I31");
+        assert!(names[1].contains("uext4 overlay commit"), "{names:?}");
     }
 }

@@ -6,9 +6,14 @@
 //! same places: whatever a cut off commit has written, the next one gives the same base. Its caller
 //! empties the store when the base is durable.
 //!
+//! The base is barred (`superblock.rs`) durably before anything else in it changes, and until all
+//! else is durable. So nothing uses it half written, and it has not been used if it is barred.
+//!
 //! How is the base of a cut off commit recognised? Its first bytes may be old, new or a mixture.
-//! But the overlay hides those that it may have changed, so that the head of both together is what
-//! it was when the commit began, and its hash is in the header.
+//! But the overlay hides those that the commit may have changed, so that the head of both together
+//! is what it was when the commit began, and its hash is in the header. That does not see a base
+//! that was used since, so the sector that bars it must be the one that it had, or is to have; and
+//! a base that is not barred must have the head that it had, or is to have.
 
 use std::io;
 use std::ops::Range;
@@ -17,7 +22,9 @@ use super::bitmap::held_runs;
 use super::error::OverlayError;
 use super::header::{Header, State};
 use super::layout::{BLOCK_BYTES, Layout};
-use super::superblock::{hash, head, uuid};
+use super::superblock::{
+    SECTOR, SUPERBLOCK_RANGE, barred, can_be_barred, hash, head, is_barred, unbarred, uuid,
+};
 use crate::device::Device;
 
 /// Bytes that are copied at a time.
@@ -46,31 +53,69 @@ pub fn commit(
     let mut header = Header::read(store)?;
     let layout = header.layout;
     header.check_length(base)?;
-    let merged = merged_head(store, layout, head(base)?)?;
+    let found = head(base)?;
+    let merged = merged_head(store, layout, unbarred(&found))?;
     let resumed = header.state == State::Committing;
     if resumed {
-        check_half_committed(&header, base, &merged)?;
+        check_half_committed(&header, &found, &merged)?;
     } else {
-        header.check_base(base)?;
+        header.check_head(&found)?;
+        if !can_be_barred(&found) {
+            return Err(OverlayError::NoSuperblock);
+        }
+    }
+    if is_barred(&merged) {
+        return Err(OverlayError::Damaged("what it shows is half committed"));
+    }
+    if !resumed {
         // What the store holds must not be lost once the base begins to have parts of it.
         store.flush()?;
         header.state = State::Committing;
+        header.sector_hash = hash(&found[SECTOR]);
         header.merged_hash = hash(&merged);
         header.write(store)?;
     }
+    write_superblock(base, &barred(&found))?;
+    let bytes = copy_all(store, layout, base, copied)?;
+    base.flush()?;
+    // The first sector is the one that bars: before it is the last one, the second must be there.
+    write_superblock(base, &barred(&merged))?;
+    write_superblock(base, &merged)?;
+    Ok(Committed { bytes, resumed })
+}
+
+/// Writes the superblock of a head, durably.
+fn write_superblock(base: &dyn Device, head: &[u8]) -> io::Result<()> {
+    if let Some(superblock) = head.get(SUPERBLOCK_RANGE) {
+        base.write_at(SUPERBLOCK_RANGE.start as u64, superblock)?;
+    }
+    base.flush()
+}
+
+/// Copies what the store holds but for the superblock, and returns how many bytes it holds.
+fn copy_all(
+    store: &dyn Device,
+    layout: Layout,
+    base: &dyn Device,
+    copied: &mut dyn FnMut(u64),
+) -> io::Result<u64> {
+    let superblock = SUPERBLOCK_RANGE.start as u64..SUPERBLOCK_RANGE.end as u64;
     let mut bytes = 0;
     let mut buf = Vec::new();
     held_runs(store, layout, 0..layout.blocks(), &mut |run| {
         for start in run.clone().step_by(CHUNK_BLOCKS as usize) {
             let part = layout.bytes_of(&(start..run.end.min(start + CHUNK_BLOCKS)));
-            copy(store, layout, base, &part, &mut buf)?;
+            let before = part.start..part.end.min(superblock.start);
+            let after = part.start.max(superblock.end)..part.end;
+            for piece in [before, after].iter().filter(|piece| !piece.is_empty()) {
+                copy(store, layout, base, piece, &mut buf)?;
+            }
             bytes += part.end - part.start;
             copied(part.end - part.start);
         }
         Ok(())
     })?;
-    base.flush()?;
-    Ok(Committed { bytes, resumed })
+    Ok(bytes)
 }
 
 /// Copies bytes to where they are in the base; zeroes as a hole where it can have one.
@@ -102,21 +147,25 @@ fn merged_head(store: &dyn Device, layout: Layout, head: Vec<u8>) -> io::Result<
     Ok(merged)
 }
 
-/// Refuses a base that is not the one of a commit that was cut off.
-fn check_half_committed(
-    header: &Header,
-    base: &dyn Device,
-    merged: &[u8],
-) -> Result<(), OverlayError> {
-    let (wanted, found) = (header.base_uuid, uuid(&head(base)?));
+/// Refuses a head that is not the one of the base of a commit that was cut off.
+fn check_half_committed(header: &Header, head: &[u8], merged: &[u8]) -> Result<(), OverlayError> {
+    let (wanted, found) = (header.base_uuid, uuid(head));
     // The overlay may have another UUID, which the base has by now or has not.
     if found != wanted && found != uuid(merged) {
         return Err(OverlayError::OtherBase { wanted, found });
     }
-    if hash(merged) != header.merged_hash {
-        return Err(OverlayError::Changed);
-    }
-    Ok(())
+    let unbarred = unbarred(head);
+    let is_same = match is_barred(head) {
+        // Some of it is old and some new.
+        true => {
+            let sector = &unbarred[SECTOR];
+            let is_its = hash(sector) == header.sector_hash || merged.get(SECTOR) == Some(sector);
+            is_its && hash(merged) == header.merged_hash
+        }
+        // Nothing was written yet, or all.
+        false => [header.base_hash, header.merged_hash].contains(&hash(&unbarred)),
+    };
+    if is_same { Ok(()) } else { Err(OverlayError::UsedHalfCommitted) }
 }
 
 #[cfg(test)]

@@ -50,6 +50,21 @@ pub enum OverlayError {
     /// A commit was cut off.
     #[error("is half committed: finish that first (uext4 overlay commit)")]
     Committing,
+    /// The base was used after a commit was cut off.
+    #[error(
+        "is half committed and cannot be finished: its image has been written to, or replaced, \
+         since; remove the overlay if what it holds may be lost"
+    )]
+    UsedHalfCommitted,
+    /// A commit of another overlay into the base was cut off.
+    #[error(
+        "cannot be used: its image is half committed from another overlay; finish that first \
+         (uext4 overlay commit)"
+    )]
+    BaseHalfCommitted,
+    /// The base has no superblock by which a commit could keep others off it.
+    #[error("cannot be committed: its image has no sound ext4 superblock")]
+    NoSuperblock,
     /// The image is longer than an overlay can have.
     #[error("an image of {0} bytes is too large for an overlay")]
     TooLarge(u64),

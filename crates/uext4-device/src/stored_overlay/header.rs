@@ -12,7 +12,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 use super::bitmap::held_runs;
 use super::error::OverlayError;
 use super::layout::{BLOCK_BYTES, Layout};
-use super::superblock::{Hash, hash, head, uuid};
+use super::superblock::{Hash, hash, head, is_barred, uuid};
 use crate::device::Device;
 
 /// The first bytes of a store.
@@ -47,7 +47,9 @@ struct RawHeader {
     base_hash: Hash,
     /// Since a commit began: SHA-256 of the head as the overlay shows it.
     merged_hash: Hash,
-    reserved_too: [u8; 380],
+    /// Since a commit began: SHA-256 of the base's sector at 1024, the first of its superblock.
+    sector_hash: Hash,
+    reserved_too: [u8; 348],
     /// CRC-32C of all before it.
     checksum: U32,
 }
@@ -76,6 +78,8 @@ pub struct Header {
     pub base_hash: [u8; 32],
     /// In state [`State::Committing`]: the same of what the base is to be.
     pub merged_hash: [u8; 32],
+    /// In that state: SHA-256 of the first sector of the superblock that the base had.
+    pub sector_hash: [u8; 32],
     /// The name of the base when the overlay was made: for messages alone, from hostile bytes.
     pub name: Vec<u8>,
 }
@@ -85,6 +89,9 @@ impl Header {
     pub(super) fn over(base: &dyn Device, name: &[u8]) -> Result<Header, OverlayError> {
         let layout = Layout::new(base.len())?;
         let head = head(base)?;
+        if is_barred(&head) {
+            return Err(OverlayError::BaseHalfCommitted);
+        }
         let name = if name.len() > NAME_BYTES_MAX { &[] } else { name };
         Ok(Header {
             layout,
@@ -92,6 +99,7 @@ impl Header {
             base_uuid: uuid(&head),
             base_hash: hash(&head),
             merged_hash: Hash::default(),
+            sector_hash: Hash::default(),
             name: name.to_vec(),
         })
     }
@@ -137,6 +145,7 @@ impl Header {
             base_uuid: raw.base_uuid,
             base_hash: raw.base_hash,
             merged_hash: raw.merged_hash,
+            sector_hash: raw.sector_hash,
             name: read_name(store, &raw)?,
         })
     }
@@ -179,6 +188,7 @@ impl Header {
         raw.base_uuid = self.base_uuid;
         raw.base_hash = self.base_hash;
         raw.merged_hash = self.merged_hash;
+        raw.sector_hash = self.sector_hash;
         raw.name_len = U16::new(self.name.len() as u16);
         raw.checksum = raw.own_checksum().into();
         store.write_at(0, raw.as_bytes())?;
@@ -189,12 +199,19 @@ impl Header {
     /// Refuses a base that is not the one of an overlay in state [`State::Open`].
     pub(super) fn check_base(&self, base: &dyn Device) -> Result<(), OverlayError> {
         self.check_length(base)?;
-        let head = head(base)?;
-        let (wanted, found) = (self.base_uuid, uuid(&head));
+        self.check_head(&head(base)?)
+    }
+
+    /// Refuses the head of such a base.
+    pub(super) fn check_head(&self, head: &[u8]) -> Result<(), OverlayError> {
+        let (wanted, found) = (self.base_uuid, uuid(head));
         if wanted != found {
             return Err(OverlayError::OtherBase { wanted, found });
         }
-        if hash(&head) != self.base_hash {
+        if is_barred(head) {
+            return Err(OverlayError::BaseHalfCommitted);
+        }
+        if hash(head) != self.base_hash {
             return Err(OverlayError::Changed);
         }
         Ok(())

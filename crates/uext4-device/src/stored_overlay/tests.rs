@@ -19,6 +19,7 @@ fn base() -> MemoryDevice {
     let base = MemoryDevice::new(LEN);
     let bytes: Vec<u8> = (0..LEN).map(|at| (at / 100 % 90) as u8).collect();
     base.write_at(0, &bytes).unwrap();
+    base.write_at(1024, &superblock::sealed(1)).unwrap();
     base
 }
 

@@ -6,8 +6,8 @@
 //! - The volume shows what the model demands and nothing that it forbids: [`History::check`].
 //!
 //! Of a part of the states also: the power fails **during the recovery**, and whatever that leaves
-//! is recovered and judged in the same way; what e2fsck and the kernel make of the state (see
-//! [`super::thorough`] and [`super::kernel`]).
+//! is recovered and judged in the same way; it fails during the commit of an overlay; what e2fsck
+//! and the kernel make of the state (see [`super::thorough`] and [`super::kernel`]).
 //!
 //! # Cost
 //! Most states of a run recover to a volume that another one recovered to. Only the recovery is
@@ -20,8 +20,10 @@ use crate::encrypted::with_key;
 use crate::external;
 use crate::model::{History, Mark};
 use crate::oracle::Oracle;
+use crate::overlaid;
 use crate::run::Run;
 use crate::view::View;
+use rand::Rng;
 use rand::rngs::StdRng;
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -157,6 +159,7 @@ impl<'a> RunJudge<'a> {
             let is_due = |every: usize| every > 0 && number.is_multiple_of(every);
             if is_due(self.samples.nested) {
                 self.judge_recovery(state, &marks, rng)?;
+                self.judge_commits(state, &image, rng)?;
             }
             // Others take a torn transaction of an asynchronous commit for a damaged log.
             let others = !self.run.history.rules.data_may_be_late;
@@ -177,6 +180,20 @@ impl<'a> RunJudge<'a> {
 
     fn fault(&mut self, state: &str, found: Vec<String>) {
         self.judged.faults.extend(found.into_iter().map(|what| (state.to_owned(), what)));
+    }
+
+    /// The power fails during the commit of an overlay in this state.
+    fn judge_commits(
+        &mut self,
+        state: &CrashState,
+        image: &MemoryDevice,
+        rng: &mut StdRng,
+    ) -> Result<(), String> {
+        let Some(base) = &self.run.base else { return Ok(()) };
+        let (states, found) = overlaid::cut_commits(&state.device, base, image, rng.random())?;
+        self.judged.nested += states;
+        self.fault(&state.name, found);
+        Ok(())
     }
 
     /// Recovers an image and judges what comes of it; true if that is a volume not seen yet.

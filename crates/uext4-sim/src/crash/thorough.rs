@@ -148,7 +148,8 @@ fn check_read_only(
     faults
 }
 
-fn same_bytes(one: &MemoryDevice, other: &MemoryDevice) -> bool {
+/// Whether two images have the same bytes.
+pub(crate) fn same_bytes(one: &MemoryDevice, other: &MemoryDevice) -> bool {
     const STEP: usize = 1 << 20;
     let (mut left, mut right) = (vec![0; STEP], vec![0; STEP]);
     let mut at = 0;

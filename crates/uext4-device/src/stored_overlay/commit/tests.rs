@@ -1,5 +1,6 @@
 //! Fault model: the commit is cut off at any write of store or base; what was written by then is
-//! there, of the base the last one by half. The header is a sector, so it is there or not.
+//! there, of the base the last one by half. The header is a sector, so it is there or not. Or: any
+//! of the writes since a flush is there.
 
 use std::sync::Arc;
 
@@ -9,6 +10,9 @@ use super::*;
 use crate::device::SharedDevice;
 use crate::fault::{Fault, FaultDevice, FaultPlan, Operation, Times};
 use crate::memory::MemoryDevice;
+use crate::recording_device::RecordingDevice;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 
 const LEN: u64 = (1 << 20) + 1500;
 
@@ -125,4 +129,84 @@ fn a_superblock_alone_that_has_changed_is_seen() {
     let refused = StoredOverlay::open(store.clone(), base.clone()).unwrap_err();
     assert!(matches!(refused, OverlayError::Changed), "{refused}");
     assert!(all(&*base) == before && all(&*store) == held);
+}
+
+/// A store in which a commit has begun, and the base as any cut of that may have left it.
+fn half_committed() -> (MemoryDevice, Vec<MemoryDevice>, [Vec<u8>; 2]) {
+    let (base, store, merged) = pair();
+    let before = all(&base);
+    let recorder = RecordingDevice::over(base);
+    commit(&store, &recorder, &mut |_| ()).unwrap();
+    let recording = recorder.recording();
+    let mut rng = StdRng::seed_from_u64(5);
+    let mut states = Vec::new();
+    for flush in std::iter::once(None).chain((0..recording.flush_count()).map(Some)) {
+        let waiting = recording.unflushed_after(flush);
+        let Some(&first) = waiting.first() else { continue };
+        for round in 0..20 {
+            let mut chosen = waiting.clone();
+            chosen.retain(|_| round == 0 || rng.random_bool(0.5));
+            states.push(recording.state_with(first, &chosen));
+        }
+    }
+    states.push(recorder.recording().state_at_flush(recording.flush_count() - 1).unwrap());
+    (store, states, [before, merged])
+}
+
+/// No state of a base that is half written can be taken for a file system, and each is finished.
+#[test]
+fn a_base_that_is_half_written_is_barred() {
+    let (store, states, [before, merged]) = half_committed();
+    let (mut barred, mut whole) = (0, 0);
+    for (at, base) in states.iter().enumerate() {
+        let bytes = all(base);
+        match is_barred(&bytes) {
+            true => barred += 1,
+            false => {
+                assert!(bytes == before || bytes == merged, "state {at} can be used");
+                whole += 1;
+            }
+        }
+        // The checksum is right: e2fsck keeps off, and takes no copy of the superblock.
+        let want = if is_barred(&bytes) { super::barred(&bytes) } else { unbarred(&bytes) };
+        assert!(bytes == want, "state {at}: the checksum of the superblock");
+        assert!(commit(&store.snapshot(), base, &mut |_| ()).unwrap().resumed, "state {at}");
+        assert!(all(base) == merged, "state {at}");
+    }
+    assert!(barred > 50 && whole > 2, "{barred} {whole}");
+}
+
+/// What was written to the base between a cut and the next commit is not overwritten.
+#[test]
+fn a_base_that_was_used_since_is_refused_and_left() {
+    let (store, states, _) = half_committed();
+    for (at, base) in states.iter().enumerate() {
+        let mut superblock = [0; 1024];
+        base.read_at(SUPERBLOCK_OFFSET, &mut superblock).unwrap();
+        // A mount counts itself; whatever is forced to use a barred one takes the bar away.
+        superblock[0x34] += 1;
+        for mask in [0xff, 0x7f] {
+            superblock[0x63] &= mask;
+            reseal(&mut superblock);
+            base.write_at(SUPERBLOCK_OFFSET, &superblock).unwrap();
+            let (before, held) = (all(base), all(&store));
+            let refused = commit(&store, base, &mut |_| ()).unwrap_err();
+            assert!(matches!(refused, OverlayError::UsedHalfCommitted), "state {at}: {refused}");
+            assert!(all(base) == before && all(&store) == held, "state {at}");
+        }
+    }
+}
+
+/// Nor is it another overlay's.
+#[test]
+fn a_barred_base_has_no_other_overlay() {
+    let (_, states, _) = half_committed();
+    let (_, other, _) = pair();
+    let base = states.into_iter().find(|base| is_barred(&all(base))).unwrap();
+    let refused = commit(&other, &base, &mut |_| ()).unwrap_err();
+    assert!(matches!(refused, OverlayError::BaseHalfCommitted), "{refused}");
+    let store = MemoryDevice::new(Layout::new(LEN).unwrap().store_len());
+    let refused = create(&store, &base, b"").unwrap_err();
+    assert!(matches!(refused, OverlayError::BaseHalfCommitted), "{refused}");
+    assert!(all(&store).iter().all(|byte| *byte == 0));
 }

@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -33,21 +34,40 @@ pub(crate) fn file(path: &Path) -> Image {
     Image { path: path.to_path_buf(), part: Part::Whole, sector: None }
 }
 
-/// Refuses the image itself as the file of its overlay.
+/// Whether there is a file without data: as good as none. One that was made when the machine
+/// stopped has its length and nothing else.
+pub(crate) fn is_empty(path: &Path) -> io::Result<bool> {
+    let file = File::open(path)?;
+    let data = rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(0));
+    Ok(file.metadata()?.is_file() && data == Err(rustix::io::Errno::NXIO))
+}
+
+/// Refuses the image itself as the file of its overlay, and block devices.
 pub(crate) fn check(verb: &str, image: &Image, file: &Image) -> Result<()> {
     if journal::is_same(&image.path, &file.path) {
         let why = "an overlay needs a file of its own, not that of its image";
         return Err(Why::new(why).at(verb, file));
     }
-    Ok(())
+    check_kind(verb, file)
 }
 
-/// Makes an overlay over `image` of a file that is not there or empty. Others stay as they are.
-pub(crate) fn make_new(verb: &str, image: &Image, file: &Image) -> Result<()> {
+/// Refuses a block device, which cannot become empty.
+pub(crate) fn check_kind(verb: &str, file: &Image) -> Result<()> {
     match file.path.metadata() {
-        Ok(found) if !found.is_file() || found.len() > 0 => return Ok(()),
+        Ok(found) if found.file_type().is_block_device() => {
+            Err(Why::new("is a block device, and an overlay needs a file").at(verb, file))
+        }
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+/// Makes an overlay over `image` of a file that is not there or empty. Others stay as they are,
+/// also those that another process makes meanwhile.
+pub(crate) fn make_new(verb: &str, image: &Image, file: &Image) -> Result<()> {
+    match is_empty(&file.path) {
+        Ok(false) => return Ok(()),
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error).at(verb, file),
-        Ok(_) | Err(_) => {}
+        Ok(true) | Err(_) => {}
     }
     let base = image::device(verb, image, Access::Read)?;
     // No file is made for what cannot be mounted.
@@ -56,11 +76,15 @@ pub(crate) fn make_new(verb: &str, image: &Image, file: &Image) -> Result<()> {
         return Err(Why::new(format!("file system uses {}", names.join(" "))).at(verb, image));
     }
     let layout = Layout::new(base.len()).at(verb, image)?;
-    let store = FileDevice::create(&file.path, layout.store_len());
-    let store = store.map_err(|error| Failure::line(&format!("{verb}: {error}")))?;
     let named = image.path.canonicalize().at(verb, image)?;
     let named = Image { path: named, ..image.clone() }.to_string();
-    stored_overlay::create(&store, &*base, named.as_bytes()).at(verb, file)?;
+    let store = FileDevice::create_unless_filled(&file.path, layout.store_len());
+    let store = store.map_err(|error| Failure::line(&format!("{verb}: {error}")))?;
+    let Some(store) = store else { return Ok(()) };
+    stored_overlay::create(&store, &*base, named.as_bytes())
+        // Best effort: a hole is an empty one as well.
+        .inspect_err(|_| drop(store.empty()))
+        .at(verb, file)?;
     // Its name must outlive a crash as well.
     let folder = file.path.parent().filter(|folder| *folder != Path::new(""));
     let folder = folder.unwrap_or(Path::new("."));

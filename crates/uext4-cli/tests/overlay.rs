@@ -152,6 +152,29 @@ fn a_killed_daemon_leaves_what_was_synced() {
     assert_clean(&image);
 }
 
+/// What is not clean is in the overlay, and the image needs no check.
+#[test]
+fn messages_of_a_mount_name_the_overlay() {
+    let scratch = Scratch::new();
+    let Ok((_, dir)) = common::ready(&scratch, 8) else { return };
+    let (image, file) = (scratch.path("nj.img"), scratch.path("changes.ovl"));
+    run_ok(["mkfs", "-q", "-O", "^has_journal", image.to_str().unwrap(), "16M"]);
+    let mount = mounted(&over(&file), &image, &dir);
+    fs::write(mount.path("new"), "x").unwrap();
+    let daemon = mount.daemon().to_string();
+    assert!(system("kill").args(["-9", &daemon]).status().unwrap().success());
+    wait_until("it is gone", || fs::read_dir(&dir).is_err());
+    run_ok([OsStr::new("umount"), dir.as_os_str()]);
+    mount.forget();
+    let words = ["mount".as_ref(), "--overlay".as_ref(), file.as_os_str(), image.as_os_str()];
+    let output = run(words.into_iter().chain([dir.as_os_str()]));
+    let mount = Mounted::of(&dir);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("changes.ovl: has no journal and was not unmounted cleanly"), "{said}");
+    assert!(said.contains("e2fsck on the image after uext4 overlay commit"), "{said}");
+    mount.end();
+}
+
 /// A partition is a base, and a commit changes nothing outside.
 #[test]
 fn a_partition_is_a_base() {
@@ -290,6 +313,79 @@ fn a_discard_empties_it() {
     assert_eq!(info(&file)["state"], "empty");
     run_ok(overlay("discard", &[&file]));
     assert!(fs::read(&image).unwrap() == before);
+}
+
+/// A crash while an overlay is made leaves its length, or a header without the name.
+#[test]
+fn an_overlay_that_was_half_made_is_an_empty_one() {
+    let scratch = Scratch::new();
+    let (image, file) = pair(&scratch);
+    let sound = fs::read(&file).unwrap();
+    let hole = File::create(&file).unwrap();
+    hole.set_len(sound.len() as u64).unwrap();
+    assert_eq!(info(&file)["state"], "empty");
+    for words in [overlay("discard", &[&file]), overlay("commit", &[&file, &image])] {
+        assert!(String::from_utf8_lossy(&run_ok(words)).contains("holds nothing"));
+    }
+    hole.write_all_at(&sound[..512], 0).unwrap();
+    assert_eq!(info(&file)["state"], "open");
+    assert_eq!(info(&file)["base"]["name"], "");
+    hole.set_len(0).unwrap();
+    hole.set_len(sound.len() as u64).unwrap();
+    let Ok((_, dir)) = common::ready(&scratch, 8) else { return };
+    let mount = mounted(&over(&file), &image, &dir);
+    fs::write(mount.path("more"), "x").unwrap();
+    mount.end();
+    assert_eq!(info(&file)["state"], "open");
+}
+
+/// Another process has made it since it was seen to be empty.
+#[test]
+fn a_file_that_has_data_is_not_made_anew() {
+    let scratch = Scratch::new();
+    let (_, file) = pair(&scratch);
+    let before = fs::read(&file).unwrap();
+    let made = FileDevice::create_unless_filled(&file, before.len() as u64).unwrap();
+    assert!(made.is_none());
+    assert!(fs::read(&file).unwrap() == before);
+    let new = scratch.path("new");
+    assert!(FileDevice::create_unless_filled(&new, 5000).unwrap().is_some());
+    assert_eq!(new.metadata().unwrap().len(), 5000);
+}
+
+/// A block device cannot become empty, so it is refused before it holds anything.
+#[test]
+fn a_block_device_is_no_overlay() {
+    if !is_root() {
+        skip!("no loop devices but for root");
+    }
+    let scratch = Scratch::new();
+    let (image, file) = pair(&scratch);
+    let attach = system("losetup").args(["-f", "--show"]).arg(&file).output().unwrap();
+    if !attach.status.success() {
+        skip!("no loop device");
+    }
+    let device = String::from_utf8(attach.stdout).unwrap();
+    let device = Path::new(device.trim());
+    let before = [fs::read(&file).unwrap(), fs::read(&image).unwrap()];
+    let refused = "is a block device";
+    let results = [
+        run(overlay("commit", &[device, &image])),
+        run(overlay("discard", &[device])),
+        run([
+            "mount".as_ref(),
+            "--overlay".as_ref(),
+            device.as_os_str(),
+            image.as_os_str(),
+            "/".as_ref(),
+        ]),
+    ];
+    assert!(system("losetup").arg("-d").arg(device).status().unwrap().success());
+    for output in results {
+        assert!(!output.status.success());
+        assert!(String::from_utf8_lossy(&output.stderr).contains(refused), "{output:?}");
+    }
+    assert!([fs::read(&file).unwrap(), fs::read(&image).unwrap()] == before);
 }
 
 /// Each is one line, and leaves both files as they are.

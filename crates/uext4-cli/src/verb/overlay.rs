@@ -76,8 +76,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 fn open(path: &Path, access: Access) -> Result<Option<(FileDevice, Header)>> {
     let file = overlay::file(path);
     closing::wait(VERB, &file, access == Access::Write);
-    let found = path.metadata().at(VERB, &file)?;
-    if found.is_file() && found.len() == 0 {
+    overlay::check_kind(VERB, &file)?;
+    if overlay::is_empty(path).at(VERB, &file)? {
         return Ok(None);
     }
     let store = FileDevice::open(path, access.into(), 0);

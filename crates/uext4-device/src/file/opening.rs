@@ -72,6 +72,25 @@ impl FileDevice {
     /// # Errors
     /// See [`OpenError`]. If the call fails, a file that it created is removed.
     pub fn create(path: &Path, len: u64) -> Result<FileDevice, OpenError> {
+        let created = FileDevice::create_where(path, len, false)?;
+        // `None` is for what must not be replaced.
+        created.ok_or_else(|| OpenError::Empty { path: path.to_path_buf() })
+    }
+
+    /// As [`FileDevice::create`]; `None` for a file that has data, which stays as it is. One that
+    /// is but a hole has none. It is looked at under the lock.
+    ///
+    /// # Errors
+    /// See [`OpenError`]. If the call fails, a file that it created is removed.
+    pub fn create_unless_filled(path: &Path, len: u64) -> Result<Option<FileDevice>, OpenError> {
+        FileDevice::create_where(path, len, true)
+    }
+
+    fn create_where(
+        path: &Path,
+        len: u64,
+        spares_data: bool,
+    ) -> Result<Option<FileDevice>, OpenError> {
         let fail = |action, error| OpenError::from_io(path, true, action, error);
         if len == 0 {
             return Err(OpenError::Empty { path: path.to_path_buf() });
@@ -103,6 +122,9 @@ impl FileDevice {
         let found = file.metadata().map_err(|error| fail("look at it", error))?;
         check_kind(path, &found)?;
         refuse_loop_backing(path, &found)?;
+        if spares_data && !is_hole(&file, 0..found.len()) {
+            return Ok(None);
+        }
         if let Err(error) = file.set_len(0).and_then(|()| file.set_len(len)) {
             if !existed {
                 // Best effort, because the caller must see the error below.
@@ -110,7 +132,7 @@ impl FileDevice {
             }
             return Err(fail("give it its size", error));
         }
-        Ok(FileDevice::assemble(path, file, false, false, 0, len, true))
+        Ok(Some(FileDevice::assemble(path, file, false, false, 0, len, true)))
     }
 
     fn start_direct(&mut self, caching: Caching) {

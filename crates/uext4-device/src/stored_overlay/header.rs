@@ -164,11 +164,13 @@ impl Header {
         Ok(bytes)
     }
 
-    /// Writes the name and, once that is durable, the header, and makes it durable.
+    /// Writes the header and, once that is durable, the name, and makes it durable. In this order
+    /// a store is a hole or has a header: a name that was not written whole is not shown.
     pub(super) fn write_new(&self, store: &dyn Device) -> Result<(), OverlayError> {
+        self.write(store)?;
         store.write_at(HEADER_BYTES as u64, &self.name)?;
         store.flush()?;
-        self.write(store)
+        Ok(())
     }
 
     /// Writes the header and makes it durable, together with all that was written before.

@@ -100,16 +100,16 @@ pub(super) fn serve(args: &Args, options: Options) -> Result<()> {
     if overlay.is_none() && !volume.read_only() {
         host::warn_of_shortage("mount", &spec.path);
     }
-    tell_of(&volume, &spec, wanted_read_only);
-    set_hooks(&volume, &spec);
+    tell_of(&volume, store, overlay.is_some(), wanted_read_only);
+    set_hooks(&volume, store);
     let session = match Session::start(volume.clone(), dir, &fuse) {
         Ok(session) => session,
         Err(error) => {
             // It may be mounted, and nobody would answer.
             let _ = keeper.map(|keeper| keeper.unmount());
             // Replay may have written; close cleanly whatever the mount said.
-            image::close("mount", &spec, volume)?;
-            return Err(Why::from(io::Error::other(error.to_string())).at("mount", &spec));
+            image::close("mount", store, volume)?;
+            return Err(Why::from(io::Error::other(error.to_string())).at("mount", store));
         }
     };
     let ender = Arc::new(match keeper {
@@ -119,11 +119,11 @@ pub(super) fn serve(args: &Args, options: Options) -> Result<()> {
     });
     note(args, &ender);
     let (watcher, ready) = match Watcher::start(signals, &ender, &volume, &manager) {
-        Ok(watcher) => (Some(watcher), tell_ready(args, &spec, null, &manager)),
+        Ok(watcher) => (Some(watcher), tell_ready(args, store, null, &manager)),
         Err(why) => (None, Err(why)),
     };
     match &ready {
-        Ok(()) => tell_mounted(args, &spec, &session),
+        Ok(()) => tell_mounted(args, store, &session),
         // The command fails, so its mount goes.
         Err(_) => drop(ender.unmount()),
     }
@@ -135,8 +135,8 @@ pub(super) fn serve(args: &Args, options: Options) -> Result<()> {
     manager.stopping();
     drop(trimmer);
     drop(watcher);
-    close(&spec, volume, args.detached)?;
-    tracing::info!("mount: {spec}: closed");
+    close(store, volume, args.detached)?;
+    tracing::info!("mount: {store}: closed");
     served
 }
 
@@ -242,16 +242,18 @@ fn within<T: Send>(
     }
 }
 
-/// Tells what is to be known of a volume that was opened.
-fn tell_of(volume: &Volume, spec: &Image, opened_read_only: bool) {
+/// Tells what is to be known of a volume that was opened. `spec` is what it is named by.
+fn tell_of(volume: &Volume, spec: &Image, is_overlay: bool, opened_read_only: bool) {
     if volume.read_only() && !opened_read_only {
         let reason = volume.read_only_reason().unwrap_or_else(|| "unknown reason".to_owned());
         remark(&format!("mount: {spec}: mounted read-only: {reason}"));
     }
     if volume.recovery().is_unchecked {
+        // The image beneath an overlay may be sound: no program checks both together.
+        let after = if is_overlay { " on the image after uext4 overlay commit" } else { "" };
         remark(&format!(
             "mount: {spec}: has no journal and was not unmounted cleanly; mounted unchecked: \
-             running e2fsck is recommended"
+             running e2fsck{after} is recommended"
         ));
     }
     for problem in volume.orphan_problems() {

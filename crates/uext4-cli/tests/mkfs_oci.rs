@@ -228,6 +228,50 @@ fn whiteouts_are_of_what_the_path_leads_to() {
     }
 }
 
+/// Fault model: a small manifest has a large layer unpacked for each time that it names it.
+#[test]
+fn a_layer_that_comes_again_is_read_once() {
+    let scratch = Scratch::new();
+    let (path, image) = (scratch.path("layout"), scratch.path("image"));
+    let mut layout = Layout::new(path.clone());
+    let mut random = 1_u64;
+    let text = std::iter::repeat_with(|| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        char::from(b'a' + (random >> 60) as u8)
+    });
+    let text: String = text.take(1 << 20).collect();
+    let layer = layout.layer(&[("file", &text), ("kept", "x")], Format::Gzip);
+    let gone = layout.layer(&[(".wh.file", ""), (".wh.kept", "")], Format::Gzip);
+    let mut layers = vec![gone.clone(); 250];
+    layers.extend(vec![layer.clone(); 249]);
+    layers.push(gone);
+    let most = layout.image(&layers);
+    layers.push(layer);
+    let more = layout.image(&layers);
+    layout.name("more", more);
+    run_fails(mkfs(&[], &path, &image), "has 501 layers, and 500 are read");
+    let mut layout = Layout::new(path.clone());
+    layers.remove(0);
+    let last = layout.image(&layers);
+    layout.name("last", last);
+    layout.name("most", most);
+    let build = |name: &str| {
+        // The temporary file may have 64 MiB, or 128 where a unit is 1024 bytes.
+        let mut command = system("sh");
+        command.args(["-c", "ulimit -f 131072; exec \"$@\"", "sh", common::UEXT4]);
+        let output = command.args(mkfs(&["--shrink", "--ref", name], &path, &image)).output();
+        let output = output.unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let names = files(&image);
+        let text = (!names.is_empty()).then(|| run_ok(["cat".into(), at(&image, "/file")]));
+        fs::remove_file(&image).unwrap();
+        (names.len(), text)
+    };
+    assert_eq!(build("most"), (0, None));
+    let (count, content) = build("last");
+    assert!(count == 2 && content.as_deref() == Some(text.as_bytes()));
+}
+
 #[test]
 fn two_builds_of_a_layout_are_the_same_to_the_byte() {
     let scratch = Scratch::new();

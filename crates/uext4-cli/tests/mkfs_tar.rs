@@ -13,7 +13,7 @@ mod tree;
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::Stdio;
 
@@ -75,6 +75,84 @@ fn an_archive_gives_what_its_directory_gives() {
     }
     let file = File::open(&archive).unwrap();
     assert!(want == reproducible(Path::new("-"), file.into(), &image), "standard input");
+}
+
+/// Fault model: holes follow the map of the archive, or zeros are found at another place than that
+/// of the file.
+#[test]
+fn holes_are_what_is_zeros_however_the_archive_has_them() {
+    if !has("tar") {
+        skip!("no tar");
+    }
+    let scratch = Scratch::new();
+    let (source, image) = (scratch.path("source"), scratch.path("image"));
+    fs::create_dir(&source).unwrap();
+    // With holes of the host, zeros that it stores, and data that begins within a unit.
+    let mut large = vec![0; 3 << 20];
+    large[5000] = 1;
+    large[(1 << 20) - 1..(1 << 20) + 9000].fill(2);
+    *large.last_mut().unwrap() = 3;
+    fs::write(source.join("stored"), &large).unwrap();
+    for (name, bytes) in [("sparse", &large[..]), ("small", &large[..40_000])] {
+        let file = File::create(source.join(name)).unwrap();
+        file.set_len(bytes.len() as u64).unwrap();
+        for (index, unit) in bytes.chunks(4096).enumerate().filter(|(_, unit)| *unit != [0; 4096]) {
+            file.write_all_at(unit, index as u64 * 4096).unwrap();
+        }
+    }
+    fs::write(source.join("zeros"), vec![0; 1 << 20]).unwrap();
+    let mut images = Vec::new();
+    for (words, format) in [
+        (&["--sparse"][..], Format::Plain),
+        (&[], Format::Plain),
+        (&["--sparse", "--format=gnu"], Format::Plain),
+        (&["--sparse"], Format::Gzip),
+        (&[], Format::Zstd),
+    ] {
+        let archive = scratch.path("archive");
+        let mut pack = system("tar");
+        pack.args(["--mtime=@1600000000", "--sort=name", "-C"]).arg(&source).args(words);
+        assert!(pack.arg("-cf").arg(&archive).arg(".").status().unwrap().success());
+        if format != Format::Plain {
+            let plain = fs::read(&archive).unwrap();
+            fs::write(&archive, compressed(&plain, format)).unwrap();
+        }
+        images.push(reproducible(&archive, Stdio::null(), &image));
+    }
+    assert!(
+        images.iter().all(|one| *one == images[0]),
+        "an image follows the holes of its archive"
+    );
+    fs::write(&image, &images[0]).unwrap();
+    assert_clean(&image);
+    let cat = |name: &str| run_ok(["cat".into(), common::at(&image, name)]);
+    assert!(cat("/stored") == large && cat("/sparse") == large && cat("/small") == large[..40_000]);
+    assert!(cat("/zeros") == vec![0; 1 << 20]);
+    let blocks = |name: &str| {
+        let stat = ["stat".into(), "--json".into(), common::at(&image, name)];
+        let stat: serde_json::Value = serde_json::from_slice(&run_ok(stat)).unwrap();
+        stat[0]["blocks_512"].as_u64().unwrap()
+    };
+    // Units 1, 255 to 258 and the last one; in small files all.
+    let of = ["/stored", "/sparse", "/zeros", "/small"].map(blocks);
+    assert_eq!(of, [6 * 8, 6 * 8, 0, 10 * 8]);
+}
+
+#[test]
+fn a_slash_before_names_is_told() {
+    if !has("tar") {
+        skip!("no tar");
+    }
+    let scratch = Scratch::new();
+    let (archive, image, file) =
+        (scratch.path("archive"), scratch.path("image"), scratch.path("file"));
+    fs::write(&file, "text").unwrap();
+    let mut pack = system("tar");
+    assert!(pack.arg("-Pcf").arg(&archive).arg(&file).status().unwrap().success());
+    let words = ["mkfs".into(), "-d".into(), archive.into_os_string(), image.clone().into()];
+    let said = String::from_utf8(run(words).stderr).unwrap();
+    assert_eq!(said.lines().filter(|line| line.contains("slash before them")).count(), 1, "{said}");
+    assert_eq!(run_ok(["cat".into(), common::at(&image, file.to_str().unwrap())]), b"text");
 }
 
 /// Members that are unusual, and what the tree has of them.
@@ -152,6 +230,8 @@ fn what_cannot_be_used_is_one_line_and_leaves_nothing() {
         (b"short".to_vec(), "truncated"),
         (Vec::new(), "is empty"),
         (b"BZh91AY&SY".to_vec(), "bzip2"),
+        (tar(&[("./oci-layout", ""), ("blobs/", ""), ("index.json", "")]), "tar -C DIR -xf"),
+        (tar(&[("x/layer.tar", ""), ("manifest.json", "")]), "skopeo copy docker-archive:"),
     ];
     for (bytes, why) in bad {
         fs::write(&archive, bytes).unwrap();

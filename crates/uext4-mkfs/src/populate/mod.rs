@@ -24,6 +24,7 @@ mod tree;
 
 pub use digest::digest;
 pub use fit::{Room, fitted};
+pub use holes::DataRanges;
 pub use host::HostTree;
 pub use tree::{
     Attributes, Body, ContentId, Contents, FileBody, Node, NodeId, Piece, Tree, TreeError, Xattr,

@@ -1,5 +1,6 @@
 //! `-d`: what fills a new file system, and the size that it asks for.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -11,7 +12,7 @@ use self::blob::Blob;
 use self::choice::Choice;
 use self::held::Held;
 use self::layers::Layers;
-use self::members::Memory;
+use self::members::{Members, Memory};
 use super::Args;
 use crate::failure::{Failure, Result, Why};
 use crate::spec::Image;
@@ -103,8 +104,12 @@ fn archive(path: &Path) -> std::result::Result<From, Why> {
     let (mut held, mut memory, mut layers) = (Held::default(), Memory::default(), Layers::new());
     let stream = Box::new(file.try_clone()?);
     let name = path.display().to_string();
-    let members = members::read(&name, &file, stream, &mut held, &mut memory)?;
-    layers.add(members, &mut memory)?;
+    let read = members::read(&name, &file, stream, &mut held, &mut memory)?;
+    read.refuse_images()?;
+    if read.is_absolute {
+        remark("mkfs: names with a slash before them begin at the top of the file system");
+    }
+    layers.add(read.members, &mut memory)?;
     held.finish()?;
     Ok(From::Archives(layers.tree, held))
 }
@@ -112,12 +117,26 @@ fn archive(path: &Path) -> std::result::Result<From, Why> {
 /// An image of an OCI layout.
 fn image(path: &Path, choice: Choice<'_>) -> std::result::Result<From, Why> {
     let (mut held, mut memory, mut layers) = (Held::default(), Memory::default(), Layers::new());
-    for layer in layout::layers(path, choice)? {
-        let blob = Blob::open(path, &layer)?;
-        let members = blob
-            .read(|stream| members::read(&blob.name, &blob.file, stream, &mut held, &mut memory))?;
-        let added = layers.add_layer(members, &mut memory);
-        added.map_err(|why| why.of(&blob.name))?;
+    let all = layout::layers(path, choice)?;
+    // Those that come again.
+    let mut kept: HashMap<(&str, u64), Members> = HashMap::new();
+    for (index, layer) in all.iter().enumerate() {
+        let key = (&*layer.digest, layer.size);
+        let read = match kept.get(&key) {
+            Some(read) => read.copied(&mut memory)?,
+            None => {
+                let blob = Blob::open(path, layer)?;
+                let read = blob.read(|stream| {
+                    members::read(&blob.name, &blob.file, stream, &mut held, &mut memory)
+                })?;
+                if all[index + 1..].iter().any(|later| later.digest == layer.digest) {
+                    kept.insert(key, read.copied(&mut memory)?);
+                }
+                read
+            }
+        };
+        let added = layers.add_layer(read.members, &mut memory);
+        added.map_err(|why| why.of(&layer.digest))?;
     }
     held.finish()?;
     Ok(From::Archives(layers.tree, held))

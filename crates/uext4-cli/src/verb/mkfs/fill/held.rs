@@ -2,22 +2,25 @@
 //!
 //! How: the archive is read twice where it can be, for its headers first and for contents when they
 //! are written. What can be read but once, a compressed stream or a pipe, is held in a temporary
-//! file without a name. Nothing is held in memory but where contents are.
+//! file without a name. Nothing is held in memory but where contents are. Zeros of files that can
+//! have holes are found on the way.
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 
 use uext4_archive::{Content, Reader};
 use uext4_mkfs::MkfsError;
-use uext4_mkfs::populate::{ContentId, Contents, Piece};
+use uext4_mkfs::populate::{ContentId, Contents, DataRanges, FileBody, Piece};
 
 use crate::failure::Why;
 
 /// Bytes that are taken from a stream at once.
 const STEP_BYTES: usize = 256 << 10;
+/// Zeros that the temporary file has a hole for.
+const ZEROS: [u8; 4096] = [0; 4096];
 /// Where temporary files go: on a disk, unlike /tmp on many hosts.
 const TEMPORARY: &str = "/var/tmp";
 
@@ -101,11 +104,15 @@ impl Held {
         taking: &Taking,
         reader: &mut Reader,
         content: &Content,
-    ) -> Result<ContentId, Why> {
+    ) -> Result<FileBody, Why> {
+        let mut data = DataRanges::of(content.len());
         let (store, at) = match taking.0 {
             Some((archive, start)) => (Store::Archive(archive), start + reader.at()),
-            None => (Store::Spool, self.spool(reader)?),
+            None => (Store::Spool, self.spool()?.len),
         };
+        if matches!(store, Store::Spool) || data.is_some() {
+            self.read(reader, store, &mut data)?;
+        }
         let mut before = 0;
         let ranges = content.ranges().iter().map(|range| {
             let here = (range.clone(), before);
@@ -114,30 +121,45 @@ impl Held {
         });
         let ranges = content.is_sparse().then(|| ranges.collect());
         self.contents.push(Place { store, at, ranges });
-        Ok(ContentId(self.contents.len() as u64 - 1))
+        let id = ContentId(self.contents.len() as u64 - 1);
+        let data = data.and_then(DataRanges::finish);
+        Ok(FileBody { size: content.len(), data, content: id })
     }
 
-    /// Copies a content to the temporary file. Returns where it begins.
-    fn spool(&mut self, reader: &mut Reader) -> Result<u64, Why> {
-        let spool = match &mut self.spool {
+    /// Reads a content for where it has data, and into the temporary file if that is its place.
+    fn read(
+        &mut self,
+        reader: &mut Reader,
+        store: Store,
+        data: &mut Option<DataRanges>,
+    ) -> Result<(), Why> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.resize(STEP_BYTES, 0);
+        while let Some((at, count)) = reader.read(&mut buffer).map_err(words)? {
+            if let Some(data) = data {
+                data.add(at, &buffer[..count]);
+            }
+            if matches!(store, Store::Spool) {
+                let written = self.spool()?.push(&buffer[..count]);
+                written.map_err(|error| Why::from(error).of(Spool::folder().display()))?;
+            }
+        }
+        self.buffer = buffer;
+        Ok(())
+    }
+
+    fn spool(&mut self) -> Result<&mut Spool, Why> {
+        Ok(match &mut self.spool {
             Some(spool) => spool,
             none => none.insert(Spool::new()?),
-        };
-        let at = spool.len;
-        self.buffer.resize(STEP_BYTES, 0);
-        while let Some((_, count)) = reader.read(&mut self.buffer).map_err(words)? {
-            let written = spool.file.write_all(&self.buffer[..count]);
-            written.map_err(|error| Why::from(error).of(Spool::folder().display()))?;
-            spool.len += count as u64;
-        }
-        Ok(at)
+        })
     }
 
     /// Ends the taking of archives.
     pub(super) fn finish(&mut self) -> Result<(), Why> {
         self.buffer = Vec::new();
         if let Some(spool) = &mut self.spool {
-            spool.file.flush().map_err(|error| Why::from(error).of(Spool::folder().display()))?;
+            spool.end().map_err(|error| Why::from(error).of(Spool::folder().display()))?;
         }
         Ok(())
     }
@@ -193,6 +215,22 @@ impl Spool {
         let file = tempfile::tempfile_in(Self::folder());
         let file = file.map_err(|error| Why::from(error).of(Self::folder().display()))?;
         Ok(Self { file: BufWriter::with_capacity(STEP_BYTES, file), len: 0 })
+    }
+
+    fn push(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        let is_zeros = |part: &[u8]| *part == ZEROS[..part.len()];
+        if bytes.len() >= ZEROS.len() && bytes.chunks(ZEROS.len()).all(is_zeros) {
+            self.file.seek(SeekFrom::Start(self.len + bytes.len() as u64))?;
+        } else {
+            self.file.write_all(bytes)?;
+        }
+        self.len += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn end(&mut self) -> std::io::Result<()> {
+        self.file.flush()?;
+        self.file.get_ref().set_len(self.len)
     }
 
     /// As `TMPDIR` says.

@@ -15,6 +15,8 @@ use crate::failure::Why;
 const DOCUMENT_MAX: u64 = 4 << 20;
 /// Most indexes in one another.
 const DEPTH_MAX: u32 = 4;
+/// Most layers of an image; tools that make them know 127.
+const LAYERS_MAX: usize = 500;
 const MARK: &str = "oci-layout";
 const INDEX: &str = "index.json";
 
@@ -94,6 +96,10 @@ pub(super) fn layers(path: &Path, choice: Choice<'_>) -> Result<Vec<Descriptor>,
         let kind = chosen.media_type.as_str();
         if MANIFEST_TYPES.contains(&kind) {
             let manifest: Manifest = part(path, &chosen)?;
+            let count = manifest.layers.len();
+            if count > LAYERS_MAX {
+                return Err(Why::new(format!("has {count} layers, and {LAYERS_MAX} are read")));
+            }
             manifest.layers.iter().try_for_each(check)?;
             return Ok(manifest.layers);
         }

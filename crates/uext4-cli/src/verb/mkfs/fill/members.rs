@@ -7,11 +7,12 @@ use std::io::{Read, Seek};
 use uext4_archive::{
     Acl, Entry, Format, Kind, Qualifier, Reader, TarPath, Time, XATTR_ACCESS, XATTR_DEFAULT,
 };
-use uext4_mkfs::populate::{Attributes, Body, ContentId, FileBody, Node, Xattr};
+use uext4_mkfs::populate::{Attributes, Body, FileBody, Node, Xattr};
 use uext4_ondisk::Timestamp;
 
 use super::held::{Held, words};
 use crate::failure::Why;
+use crate::progress::Progress;
 
 /// Most memory that the names and attributes of all files may take, as an estimate. An archive can
 /// be a thousand times larger than its compressed stream.
@@ -19,7 +20,16 @@ const MEMORY_MAX: u64 = 8 << 30;
 /// What a file costs besides.
 const FILE_MEMORY: u64 = 320;
 
+/// What an archive has.
+#[derive(Clone)]
+pub(super) struct Members {
+    pub(super) members: Vec<Member>,
+    /// Whether a name in it begins with a slash.
+    pub(super) is_absolute: bool,
+}
+
 /// A member of an archive.
+#[derive(Clone)]
 pub(super) struct Member {
     /// Where it goes.
     pub(super) path: TarPath,
@@ -28,6 +38,7 @@ pub(super) struct Member {
 }
 
 /// What a member is.
+#[derive(Clone)]
 pub(super) enum What {
     /// A file.
     File(Box<Node>),
@@ -65,12 +76,13 @@ pub(super) fn read(
     stream: Box<dyn Read + Send>,
     held: &mut Held,
     memory: &mut Memory,
-) -> Result<Vec<Member>, Why> {
+) -> Result<Members, Why> {
     let mut here = file;
     let start = if file.metadata()?.is_file() { Some(here.stream_position()?) } else { None };
     let mut reader = Reader::new(stream).map_err(words)?;
     let taking = held.begin(name, file, start.filter(|_| reader.format() == Format::Plain))?;
-    let mut members = Vec::new();
+    let (mut members, mut is_absolute) = (Vec::new(), false);
+    let mut progress = Progress::bytes("mkfs");
     while let Some(member) = reader.next_member().map_err(words)? {
         let entry = match member {
             uext4_archive::Member::Entry(entry) => *entry,
@@ -79,26 +91,62 @@ pub(super) fn read(
             }
         };
         let shown = entry.path.to_string();
-        let member = taken(entry, |content| held.take(&taking, &mut reader, content));
+        is_absolute |= entry.is_absolute;
+        let member = taken(entry, |content| {
+            progress.add_file();
+            progress.add_bytes(content.len());
+            if content.is_sparse() {
+                // Where its ranges are in the archive.
+                memory.take(24 * content.ranges().len() as u64)?;
+            }
+            held.take(&taking, &mut reader, content)
+        });
         let member = member.map_err(|why| Why::new(format!("{shown}: {why}")))?;
         memory.take(member.bytes())?;
         members.push(member);
     }
-    Ok(members)
+    Ok(Members { members, is_absolute })
+}
+
+impl Members {
+    /// The same once more.
+    pub(super) fn copied(&self, memory: &mut Memory) -> Result<Self, Why> {
+        self.members.iter().try_for_each(|member| memory.take(member.bytes()))?;
+        Ok(self.clone())
+    }
+
+    /// Refuses an archive of images, in which layers are files.
+    pub(super) fn refuse_images(&self) -> Result<(), Why> {
+        let has = |name: &str| {
+            let is_it = |member: &Member| member.path.as_bytes() == name.as_bytes();
+            self.members.iter().any(is_it)
+        };
+        if has("oci-layout") && has("index.json") {
+            let why = "is an archive of an OCI image layout: unpack it (mkdir DIR; tar -C DIR -xf \
+                       ARCHIVE) and give the directory";
+            return Err(Why::new(why));
+        }
+        let is_layer = |member: &Member| {
+            let path = member.path.as_bytes();
+            path.ends_with(b"/layer.tar") || path == b"repositories"
+        };
+        if has("manifest.json") && self.members.iter().any(is_layer) {
+            let why = "is an archive of docker save: make an OCI image layout of it (skopeo copy \
+                       docker-archive:ARCHIVE oci:DIR) and give that";
+            return Err(Why::new(why));
+        }
+        Ok(())
+    }
 }
 
 /// An entry as a member; `take` takes its content.
 fn taken(
     entry: Entry,
-    take: impl FnOnce(&uext4_archive::Content) -> Result<ContentId, Why>,
+    take: impl FnOnce(&uext4_archive::Content) -> Result<FileBody, Why>,
 ) -> Result<Member, Why> {
     let attributes = attributes(&entry)?;
     let body = match entry.kind {
-        Kind::File(content) => {
-            let id = take(&content)?;
-            let data = content.is_sparse().then(|| content.ranges().to_vec());
-            Body::File(FileBody { size: content.len(), data, content: id })
-        }
+        Kind::File(content) => Body::File(take(&content)?),
         Kind::Directory => Body::directory(),
         Kind::Symlink(target) => Body::Symlink(target),
         Kind::CharDevice(major, minor) => Body::CharDevice(major, minor),
@@ -150,7 +198,7 @@ impl Member {
                 xattrs
                     + match &node.body {
                         Body::Symlink(target) => target.len(),
-                        Body::File(file) => 48 * file.data.as_ref().map_or(0, Vec::len),
+                        Body::File(file) => 16 * file.data.as_ref().map_or(0, Vec::len),
                         _ => 0,
                     }
             }

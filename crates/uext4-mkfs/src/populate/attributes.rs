@@ -17,9 +17,9 @@ const FOREIGN_INDEXES: [u8; 2] = [7, 8];
 /// An attribute in its form on disk.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Stored {
-    index: u8,
-    name: Vec<u8>,
-    value: Vec<u8>,
+    pub(crate) index: u8,
+    pub(crate) name: Vec<u8>,
+    pub(crate) value: Vec<u8>,
 }
 
 impl Stored {
@@ -48,7 +48,7 @@ impl Placed {
 ///
 /// # Errors
 /// The name of one whose value is none.
-fn stored(xattrs: &[Xattr]) -> Result<Vec<Stored>, String> {
+pub(crate) fn stored(xattrs: &[Xattr]) -> Result<Vec<Stored>, String> {
     let mut all = Vec::new();
     for xattr in xattrs {
         let bad = || format!("attribute {}", xattr.name.escape_ascii());

@@ -1,5 +1,6 @@
 //! A digest of what a tree is, for the identity of a reproducible file system.
 
+use super::attributes::stored;
 use super::tree::{Body, NodeId, Tree};
 use sha2::{Digest, Sha256};
 use uext4_ondisk::Timestamp;
@@ -58,8 +59,11 @@ fn node(hash: &mut Sha256, tree: &Tree, id: NodeId, epoch: u32) {
         }
         number(hash, mtime.secs);
     }
-    number(hash, attributes.xattrs.len() as u64);
-    for xattr in &attributes.xattrs {
+    // Those of other name spaces are of the host. What cannot be stored ends the build later.
+    let xattrs = stored(&attributes.xattrs).unwrap_or_default();
+    number(hash, xattrs.len() as u64);
+    for xattr in &xattrs {
+        number(hash, xattr.index);
         part(hash, &xattr.name);
         part(hash, &xattr.value);
     }
@@ -70,5 +74,25 @@ fn node(hash: &mut Sha256, tree: &Tree, id: NodeId, epoch: u32) {
             number(hash, (u64::from(*major) << 32) | u64::from(*minor));
         }
         Body::Directory(_) | Body::Fifo | Body::Socket => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tree::{Attributes, Xattr};
+    use super::*;
+
+    /// Fault model: attributes of the host's file system that no image has change its identity.
+    #[test]
+    fn only_attributes_that_are_stored_count() {
+        let with = |names: &[&str]| {
+            let xattr =
+                |name: &&str| Xattr { name: name.as_bytes().to_vec(), value: b"value".to_vec() };
+            let xattrs = names.iter().map(xattr).collect();
+            digest(&Tree::new(Attributes { xattrs, ..Attributes::default() }), 0)
+        };
+        assert_eq!(with(&["btrfs.compression", "system.nfs4_acl"]), with(&[]));
+        assert_ne!(with(&["user.x"]), with(&[]));
+        assert_ne!(with(&["user.x"]), with(&["trusted.x"]));
     }
 }

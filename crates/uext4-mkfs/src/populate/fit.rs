@@ -6,8 +6,9 @@
 //! were divided more often, the size grows by little steps.
 
 use super::Fill;
-use super::tree::Body;
+use super::tree::{Body, NodeId};
 use crate::error::{MkfsError, Result};
+use crate::geometry;
 use crate::journal::{BLOCKS_WITH_JOURNAL, JOURNAL_STEPS};
 use crate::journal_device::JournalDevice;
 use crate::options::Options;
@@ -99,7 +100,10 @@ impl Fitting<'_> {
 
     /// Plans the tree with much room, and leaves nothing about blocks to the size.
     fn measure(&mut self) -> Result<()> {
-        let nodes = self.fill.tree.reachable();
+        let mut seen = vec![false; self.fill.tree.node_count()];
+        // A file with several names is stored once.
+        let is_first = |id: &NodeId| !std::mem::replace(&mut seen[id.index()], true);
+        let nodes = self.fill.tree.reachable().filter(is_first);
         let content: u64 = nodes
             .map(|id| match &self.fill.tree.node(id).body {
                 Body::File(file) => file.stored_bytes(),
@@ -109,15 +113,45 @@ impl Fitting<'_> {
             .fold(0, u64::saturating_add);
         let files = u64::from(self.inodes);
         let per_file = 65_536 * 2 + 1024;
-        let bytes = content.saturating_mul(2) + files.saturating_mul(per_file) + FIRST_SLACK;
+        let room = files.saturating_mul(per_file).saturating_add(FIRST_SLACK);
+        let wanted = content.saturating_mul(2).saturating_add(room);
+        let wanted = wanted.div_ceil(self.block_size()).min(BLOCKS_MAX);
         // The tree takes as much without room for growth, which may end below this size.
         let growth = self.options.resize.take();
+        let low = content.saturating_add(FIRST_SLACK) / self.block_size();
+        let bytes = self.largest(low, wanted).unwrap_or(wanted) * self.block_size();
         let plan = self.plan(bytes, Some(self.fill))?;
         self.tree = plan.tree_blocks;
         self.options.block_size = plan.options.block_size;
         self.empty_tree = self.plan(bytes, None)?.tree_blocks;
         self.options.resize = growth;
         Ok(())
+    }
+
+    /// Whether the format allows so many blocks with these options.
+    fn is_possible(&self, blocks: u64) -> bool {
+        let bytes = blocks * self.block_size();
+        let options = Options { size: Some(bytes), ..self.options.clone() };
+        let settled = options.settled(bytes);
+        settled.and_then(|options| geometry::plan(bytes, &options)).is_ok()
+    }
+
+    /// Most blocks, from `low` on and below `high`, that the format allows. `None` where it allows
+    /// `high` itself, or not even `low`, as where options contradict each other.
+    fn largest(&self, low: u64, high: u64) -> Option<u64> {
+        let (mut low, mut high) = (low, high);
+        if low >= high || self.is_possible(high) || !self.is_possible(low) {
+            return None;
+        }
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            if self.is_possible(middle) {
+                low = middle;
+            } else {
+                high = middle;
+            }
+        }
+        Some(low)
     }
 
     fn block_size(&self) -> u64 {
@@ -159,7 +193,7 @@ impl Fitting<'_> {
     fn high(&self) -> Result<u64> {
         // What is to grow ends below the size that it is to grow to.
         let growth = self.options.resize.map(|size| size.blocks(self.block_size() as u32));
-        let most = growth.map_or(BLOCKS_MAX, |blocks| blocks.saturating_sub(1).min(BLOCKS_MAX));
+        let mut most = growth.map_or(BLOCKS_MAX, |blocks| blocks.saturating_sub(1).min(BLOCKS_MAX));
         let mut high = (self.tree.max(BLOCKS_WITH_JOURNAL) * 2).min(most);
         let mut is_possible = false;
         loop {
@@ -168,7 +202,8 @@ impl Fitting<'_> {
                 Ok(_) => is_possible = true,
                 // A contradiction, which every size has, is told as what it is.
                 Err(error) if high == most && !is_possible => return Err(error),
-                Err(_) => {}
+                // Less may do than is not allowed.
+                Err(_) => most = self.largest(self.tree, high).unwrap_or(most),
             }
             if high == most {
                 return Err(MkfsError::option(match growth {
@@ -213,5 +248,70 @@ impl Fitting<'_> {
             blocks += (blocks / 4096).max(1);
         }
         Err(last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tree::{Attributes, ContentId, Contents, FileBody, Node, Piece, Tree};
+    use super::*;
+
+    /// A sixteenth of 2^32 blocks of 1024 bytes.
+    const PART: u64 = 1 << 38;
+
+    /// Contents that are never asked for: nothing is written.
+    struct Unread;
+
+    impl Contents for Unread {
+        fn read(&self, _: ContentId, _: &mut [Piece<'_>]) -> Result<()> {
+            Err(MkfsError::option("not to be read"))
+        }
+    }
+
+    /// The size for a file with so many bytes and names, of which so many percent are free. Large
+    /// clusters make few groups.
+    fn size(bytes: u64, names: u32, percent: f64) -> Result<u64> {
+        let mut tree = Tree::new(Attributes::default());
+        let body = Body::File(FileBody { size: bytes, data: None, content: ContentId(0) });
+        let node = Node { attributes: Attributes::default(), body };
+        let id = tree.add(tree.root(), b"0", node).unwrap();
+        for name in 1..names {
+            tree.link(tree.root(), name.to_string().as_bytes(), id).unwrap();
+        }
+        let fill = Fill {
+            tree: &tree,
+            contents: &Unread,
+            is_reproducible: true,
+            threads: 1,
+            progress: &|_| {},
+        };
+        let options = Options {
+            features: "bigalloc,^64bit,^resize_inode".to_owned(),
+            block_size: Some(1024),
+            cluster_size: Some(1 << 20),
+            inode_ratio: Some(4 << 20),
+            ..Options::default()
+        };
+        let options = fitted(&options, None, &fill, Room::Free(percent))?;
+        Ok(options.size.unwrap())
+    }
+
+    /// Fault model: the plan with much room is beyond what the format allows, and that is told in
+    /// the place of a size that is enough.
+    #[test]
+    fn the_first_plan_is_within_the_format() {
+        let once = size(PART, 1, 10.0).unwrap();
+        assert!((PART..2 * PART).contains(&once), "{once}");
+        // Each name would ask for as much again.
+        let often = size(PART, 300, 10.0).unwrap();
+        assert!(often - once < 4 << 20, "{once} {often}");
+        // Twice the content is above 2^32 blocks, or twice what has been too small.
+        let large = size(10 * PART, 1, 10.0).unwrap();
+        assert!((10 * PART..12 * PART).contains(&large), "{large}");
+        let free = size(7 * PART, 1, 54.0).unwrap();
+        assert!((15 * PART..16 * PART).contains(&free), "{free}");
+        for (bytes, percent) in [(17 * PART, 10.0), (9 * PART, 60.0)] {
+            size(bytes, 1, percent).unwrap_err();
+        }
     }
 }

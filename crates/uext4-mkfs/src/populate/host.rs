@@ -206,12 +206,12 @@ impl Scan<'_> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let dir = self.top.open(path, flags).map_err(bad)?;
         let mut found = Vec::new();
-        let (mut has_xattrs, mut buffer) = (true, Vec::new());
+        let (mut without, mut buffer) = (Without::default(), Vec::new());
         for entry in Dir::read_from(&dir).map_err(bad)? {
             let entry = entry.map_err(bad)?;
             let name = entry.file_name();
             if !matches!(name.to_bytes(), b"." | b"..") {
-                let one = self.entry(&dir, name, &mut has_xattrs, &mut buffer);
+                let one = self.entry(&dir, name, &mut without, &mut buffer);
                 found.push(one.map_err(|why| self.top.error(&join(path, name.to_bytes()), why))?);
             }
         }
@@ -223,18 +223,12 @@ impl Scan<'_> {
         &self,
         dir: &OwnedFd,
         name: &CStr,
-        has_xattrs: &mut bool,
+        without: &mut Without,
         buffer: &mut Vec<u8>,
     ) -> std::result::Result<Found, Errno> {
         let stat = faked::statat(dir, name)?;
         let mut attributes = attributes(&stat);
-        if *has_xattrs {
-            match self.xattrs(dir, name, &stat) {
-                // Of one directory all is on one file system, but for the tops of others.
-                Err(Errno::NOTSUP) => *has_xattrs = stat.st_mode & libc_mode() == DIRECTORY_MODE,
-                other => attributes.xattrs = other?,
-            }
-        }
+        attributes.xattrs = without.ask(&stat, || self.xattrs(dir, name, &stat))?;
         let device = (rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev));
         let bits = u16::try_from(stat.st_mode & libc_mode()).unwrap_or(0);
         let body = match FileKind::from_mode(bits).ok_or(Errno::INVAL)? {
@@ -279,12 +273,36 @@ impl Scan<'_> {
     }
 }
 
+/// What has no extended attributes, by device and kind of file: a directory may have files of
+/// several file systems, because files can be mounted, too.
+#[derive(Default)]
+struct Without(Vec<(u64, u32)>);
+
+impl Without {
+    /// The attributes of a file. Nothing of a sort that has none is asked again.
+    fn ask(
+        &mut self,
+        stat: &Stat,
+        ask: impl FnOnce() -> std::result::Result<Vec<Xattr>, Errno>,
+    ) -> std::result::Result<Vec<Xattr>, Errno> {
+        let sort = (stat.st_dev, stat.st_mode & libc_mode());
+        if self.0.contains(&sort) {
+            return Ok(Vec::new());
+        }
+        match ask() {
+            Err(Errno::NOTSUP) => {
+                self.0.push(sort);
+                Ok(Vec::new())
+            }
+            other => other,
+        }
+    }
+}
+
 /// The bits of a mode that are the kind.
 const fn libc_mode() -> u32 {
     uext4_ondisk::inode::S_IFMT as u32
 }
-
-const DIRECTORY_MODE: u32 = FileKind::Directory.mode() as u32;
 
 fn join(path: &[u8], name: &[u8]) -> Box<[u8]> {
     let mut joined = Vec::with_capacity(path.len() + 1 + name.len());
@@ -516,6 +534,20 @@ impl Contents for HostTree {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Fault model: one file on a file system without attributes hides those of all behind it.
+    #[test]
+    fn only_what_is_on_the_same_file_system_is_not_asked() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut stat = rustix::fs::stat(dir.path()).unwrap();
+        let mut without = Without::default();
+        let one = || Ok(vec![Xattr { name: b"user.x".to_vec(), value: Vec::new() }]);
+        assert_eq!(without.ask(&stat, || Err(Errno::NOTSUP)), Ok(Vec::new()));
+        assert_eq!(without.ask(&stat, one), Ok(Vec::new()));
+        stat.st_dev += 1;
+        assert_eq!(without.ask(&stat, one), one());
+        assert_eq!(without.ask(&stat, || Err(Errno::IO)), Err(Errno::IO));
+    }
 
     /// Fault model: without openat2(2) a link on the way leads elsewhere.
     #[test]

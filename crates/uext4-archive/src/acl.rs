@@ -126,6 +126,12 @@ impl Acl {
         (!entries.is_empty()).then_some(Self { entries })
     }
 
+    /// What the owning group is given, without regard to the mask.
+    pub fn owning_group(&self) -> Option<u16> {
+        let entry = self.entries.iter().find(|entry| entry.tag == AclTag::OwningGroup);
+        entry.map(|entry| entry.permissions)
+    }
+
     /// Its entries.
     pub fn entries(&self) -> &[AclEntry] {
         &self.entries

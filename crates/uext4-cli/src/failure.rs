@@ -55,6 +55,11 @@ impl Why {
         self.sort == Sort::Final
     }
 
+    /// The same, but what is written next may succeed.
+    pub(crate) fn of_this_file(self) -> Self {
+        Self { sort: Sort::Other, ..self }
+    }
+
     /// The same, with a place of its own for the message, unless it has one already.
     pub(crate) fn of(mut self, place: impl fmt::Display) -> Self {
         self.place.get_or_insert_with(|| place.to_string());
@@ -92,7 +97,12 @@ impl From<io::Error> for Why {
 
 impl From<rustix::io::Errno> for Why {
     fn from(error: rustix::io::Errno) -> Self {
-        io::Error::from(error).into()
+        use rustix::io::Errno;
+        let sort = match error {
+            Errno::NOSPC | Errno::DQUOT => Sort::Final,
+            _ => Sort::Other,
+        };
+        Self { sort, ..io::Error::from(error).into() }
     }
 }
 

@@ -203,6 +203,18 @@ pub(crate) fn entry(volume: &Volume, dir: &InodeRef, name: &[u8]) -> Try<Option<
     }
 }
 
+/// Blocks that are free in a volume that is not full.
+const FREE_BLOCKS: u64 = 1000;
+
+/// Why a name could not be made: a directory that can hold no more is not a volume that is full.
+pub(crate) fn why_not_made(volume: &Volume, error: uext4::Error) -> Why {
+    let free = volume.stat_fs();
+    let is_full = free.inodes_free == 0 || free.blocks_available < FREE_BLOCKS;
+    let is_space = *error.kind() == ErrorKind::NoSpace;
+    let why = Why::from(error);
+    if is_space && !is_full { why.of_this_file() } else { why }
+}
+
 /// Where a path leads in the end, also through symbolic links at its end.
 pub(crate) struct End {
     /// The directory.

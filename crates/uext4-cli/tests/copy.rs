@@ -352,7 +352,8 @@ fn a_full_image_is_told_and_stays_whole() {
     let stderr = String::from_utf8_lossy(&output.stderr).to_lowercase();
     assert!(stderr.contains("no space"), "{stderr}");
     assert_clean(&image);
-    run_ok(["rm".into(), at(&image, "/big")]);
+    // No half of it is left.
+    run_fails(["cat".into(), at(&image, "/big")], "not found");
     let small = scratch.path("small");
     fs::write(&small, b"fits").unwrap();
     run_ok(["cp".into(), small.into_os_string(), at(&image, "/small")]);

@@ -11,7 +11,7 @@ mod tree;
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -201,6 +201,94 @@ fn nothing_leaves_the_target() {
     }
     let words = ["export".into(), at(&image, "/name"), scratch.path("x").into_os_string()];
     run_fails(words, "cp copies files");
+}
+
+/// An export that fails, here at a limit of the size of files, leaves the archive that was there.
+#[test]
+fn a_failed_export_leaves_the_old_archive() {
+    let scratch = Scratch::new();
+    let (source, image) = (scratch.path("source"), image(&scratch));
+    fs::create_dir(&source).unwrap();
+    fs::write(source.join("file"), vec![b'x'; 3 << 20]).unwrap();
+    run_ok(["import".as_ref(), source.as_os_str(), image.as_os_str()]);
+    let (archive, link) = (scratch.path("a.tar"), scratch.path("link.tar"));
+    fs::write(&archive, b"old").unwrap();
+    fs::set_permissions(&archive, fs::Permissions::from_mode(0o640)).unwrap();
+    symlink("a.tar", &link).unwrap();
+    let script = "trap '' XFSZ; ulimit -f 1000; exec \"$@\"";
+    let output = Command::new("sh")
+        .args(["-c", script, "sh", common::UEXT4, "export"])
+        .args([&image, &link])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert_eq!(fs::read(&archive).unwrap(), b"old");
+    assert_eq!(fs::read_dir(scratch.dir.path()).unwrap().count(), 4, "a part is left");
+    run_ok(["export".as_ref(), image.as_os_str(), link.as_os_str()]);
+    let found = fs::metadata(&archive).unwrap();
+    assert!(found.len() > 3 << 20 && link.is_symlink());
+    assert_eq!(found.mode() & 0o777, 0o640);
+    // A name that leaves no room for another one beside it.
+    let long = scratch.path(format!("{}.tar", "n".repeat(250)));
+    run_ok(["export".as_ref(), image.as_os_str(), long.as_os_str()]);
+    run_ok(["export".as_ref(), image.as_os_str(), long.as_os_str()]);
+    assert!(fs::read(&long).unwrap() == fs::read(&archive).unwrap());
+}
+
+/// The block of its attributes hides no hole of a file.
+#[test]
+fn holes_are_kept_beside_attributes() {
+    let scratch = Scratch::new();
+    let (source, image, archive) = (scratch.path("source"), image(&scratch), scratch.path("a.tar"));
+    fs::create_dir(&source).unwrap();
+    let file = source.join("file");
+    fs::write(&file, [b'x'; 4096]).unwrap();
+    let value = "v".repeat(800);
+    let mut set = common::system("setfattr");
+    let set = set.args(["-n", "user.large", "-v", &value]).arg(&file).output();
+    if !set.is_ok_and(|output| output.status.success()) {
+        skip!("no extended attributes here");
+    }
+    File::options().write(true).open(&file).unwrap().set_len(4096 + 1024).unwrap();
+    run_ok(["import".as_ref(), source.as_os_str(), image.as_os_str()]);
+    run_ok(["export".as_ref(), image.as_os_str(), archive.as_os_str()]);
+    let bytes = fs::read(&archive).unwrap();
+    assert!(bytes.windows(10).any(|part| part == b"GNU.sparse"), "no hole");
+}
+
+/// Where the host keeps no access lists, none is won by the mode, and that is told.
+#[test]
+fn a_list_that_is_lost_gives_no_right() {
+    if !is_root() || !common::has("setfacl") {
+        skip!("no root or no setfacl");
+    }
+    let scratch = Scratch::new();
+    let (source, image, out) = (scratch.path("source"), image(&scratch), scratch.path("out"));
+    fs::create_dir_all(source.join("dir")).unwrap();
+    fs::create_dir(&out).unwrap();
+    for (name, list) in [("file", "u::rw,g::-,u:5:rw,m::rw,o::-"), ("dir", "g::r,u:5:rwx")] {
+        let path = source.join(name);
+        if name == "file" {
+            fs::write(&path, b"").unwrap();
+        }
+        let set = common::system("setfacl").args(["-m", list]).arg(&path).output().unwrap();
+        if !set.status.success() {
+            skip!("no access lists here");
+        }
+    }
+    run_ok(["import".as_ref(), source.as_os_str(), image.as_os_str()]);
+    let mounted = common::system("mount").args(["-t", "ramfs", "none"]).arg(&out).status();
+    if !mounted.is_ok_and(|status| status.success()) {
+        skip!("no ramfs");
+    }
+    let output = run(["export".as_ref(), image.as_os_str(), out.as_os_str()]);
+    let modes = ["file", "dir"].map(|name| out.join(name).metadata().map(|meta| meta.mode()));
+    assert!(common::system("umount").arg(&out).status().unwrap().success());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!((output.status.code(), said.lines().count()), (Some(1), 2), "{said}");
+    assert!(said.contains("file: attribute system.posix_acl_access: "), "{said}");
+    let modes = modes.map(|mode| mode.unwrap() & 0o777);
+    assert_eq!(modes, [0o600, 0o745]);
 }
 
 /// A journal on a device of its own is as precious as the image.

@@ -353,6 +353,101 @@ fn a_full_image_ends_it() {
     assert_clean(&image);
 }
 
+/// What is there stays where nothing can take its place.
+#[test]
+fn a_full_image_keeps_what_it_has() {
+    let scratch = Scratch::new();
+    let (image, source) = (scratch.path("image"), scratch.path("source"));
+    let make = |size: usize| {
+        let _ = fs::remove_dir_all(&source);
+        fs::create_dir_all(source.join("dir")).unwrap();
+        for number in 0..40 {
+            fs::write(source.join(format!("dir/{number:02}")), vec![b'x'; size]).unwrap();
+        }
+    };
+    run_ok(["mkfs".as_ref(), "-q".as_ref(), image.as_os_str(), "4M".as_ref()]);
+    make(1000);
+    let words = ["import".as_ref(), source.as_os_str(), image.as_os_str()];
+    run_ok(words);
+    make(1 << 20);
+    let output = run(words);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+    assert!(said.contains("/dir/") && said.contains("no space left"), "{said}");
+    let listed = run_ok(["ls".into(), "-l".into(), at(&image, "/dir")]);
+    let listed = String::from_utf8_lossy(&listed).into_owned();
+    let files = listed.lines().count() - 1;
+    let sizes = listed.lines().filter(|line| line.contains(" 1000 ")).count();
+    let large = listed.lines().filter(|line| line.contains(" 1048576 ")).count();
+    // One is lost: what is new is written where the old one was.
+    assert!(large < 4 && sizes + large == 39 && files == 39, "{listed}");
+    // Several operands of cp, too.
+    let files = (10..20).map(|number| source.join(format!("dir/{number}")).into_os_string());
+    let words = [OsString::from("cp")].into_iter().chain(files).chain([at(&image, "/dir")]);
+    let output = run(words);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+    let listed = run_ok(["ls".into(), at(&image, "/dir")]);
+    assert_eq!(listed.iter().filter(|byte| **byte == b'\n').count(), 38);
+    assert_clean(&image);
+}
+
+/// An archive whose files have more attributes than an inode can have.
+fn extended(path: &Path, files: &[(&str, usize)]) {
+    let mut bytes = Vec::new();
+    for (name, attributes) in files {
+        let mut records = Vec::new();
+        for number in 0..*attributes {
+            let text = format!(" SCHILY.xattr.user.{number:04}={}\n", "v".repeat(100));
+            let len = text.len() + 3;
+            records.extend(format!("{len}{text}").into_bytes());
+        }
+        let members: [(&str, char, &str, &[u8]); 2] =
+            [("pax", 'x', "", &records), (name, '0', "", b"content")];
+        let mut one = archive(path, &members);
+        one.truncate(one.len() - 1024);
+        bytes.extend(one);
+    }
+    bytes.resize(bytes.len() + 1024, 0);
+    fs::write(path, bytes).unwrap();
+}
+
+/// They are lost, and the others are not.
+#[test]
+fn too_many_attributes_end_one_file_alone() {
+    let scratch = Scratch::new();
+    let (image, many) = (image(&scratch, "image"), scratch.path("many.tar"));
+    extended(&many, &[("a", 2), ("b", 100), ("c", 100), ("d", 2)]);
+    let words = ["import".as_ref(), "--threads=1".as_ref(), many.as_os_str(), image.as_os_str()];
+    let output = run(words);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!((output.status.code(), said.lines().count()), (Some(1), 2), "{said}");
+    assert!(said.contains("/b: attribute user.") && said.contains("/c: attribute user."), "{said}");
+    assert_eq!(run_ok(["ls".into(), at(&image, "/")]), b"a\nd\nlost+found\n");
+    assert_clean(&image);
+}
+
+/// A directory that is there gets the access lists of the archive, which may be none.
+#[test]
+fn a_directory_loses_the_lists_that_an_archive_has_not() {
+    let scratch = Scratch::new();
+    let (image, source) = (image(&scratch, "image"), scratch.path("source"));
+    fs::create_dir_all(source.join("dir")).unwrap();
+    let mut set = common::system("setfacl");
+    let set = set.args(["-m", "u:5:rwx,d:u:5:rwx"]).arg(source.join("dir")).output();
+    if !set.is_ok_and(|output| output.status.success()) {
+        skip!("no access lists here");
+    }
+    run_ok(["import".as_ref(), source.as_os_str(), image.as_os_str()]);
+    let listed = || run_ok(["xattr".into(), "list".into(), at(&image, "/dir")]);
+    assert!(!listed().is_empty());
+    let without = scratch.path("without.tar");
+    archive(&without, &[("dir", '5', "", b""), ("dir/file", '0', "", b"x")]);
+    run_ok(["import".as_ref(), without.as_os_str(), image.as_os_str()]);
+    assert!(listed().is_empty());
+    assert_clean(&image);
+}
+
 /// An ordinary user's image has the owners of the archive, by name if it has names.
 #[test]
 fn owners_are_in_the_image_alone() {

@@ -209,6 +209,10 @@ impl Source for HostSource {
         }
         let start = match rustix::fs::seek(file, SeekFrom::Data(from)) {
             Ok(start) => start,
+            // A hole to the end, or the end has come nearer, which is found by reading.
+            Err(Errno::NXIO) if rustix::fs::fstat(file)?.st_size < node.stat.st_size => {
+                return Ok(Some(from..size));
+            }
             Err(Errno::NXIO) => return Ok(None),
             // A file system that does not know its holes.
             Err(Errno::INVAL | Errno::NOTSUP | Errno::NOSYS) => return Ok(Some(from..size)),

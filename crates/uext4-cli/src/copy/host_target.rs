@@ -20,6 +20,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use uext4::{FileKind, Timestamp};
+use uext4_archive::{Acl, XATTR_ACCESS, XATTR_DEFAULT};
 
 use crate::copy::{Meta, Target, There, Try, Xattr, check_name};
 use crate::failure::Why;
@@ -36,6 +37,8 @@ pub(crate) struct HostTargetNode {
     name: CString,
     /// Files and directories.
     open: Option<Arc<OwnedFd>>,
+    /// Symbolic links, devices, fifos and sockets: what was made, whatever has its name by now.
+    held: Option<OwnedFd>,
     /// From the target's root.
     path: Vec<u8>,
     /// Of a device or fifo: the bytes written so far.
@@ -58,10 +61,17 @@ impl HostTarget {
             dir: Arc::clone(&self.root),
             name: CString::from(c"."),
             open: Some(Arc::clone(&self.root)),
+            held: None,
             path: Vec::new(),
             stream: None,
             is_foreign: false,
         }
+    }
+
+    /// Waits until all of the file system is on its device: files that were closed may fail later,
+    /// as of quota or over a network, which close(2) tells to nobody here.
+    pub(crate) fn sync(&self) -> Try<()> {
+        Ok(rustix::fs::syncfs(&self.root)?)
     }
 
     fn stat(dir: &OwnedFd, name: &CString) -> Try<Option<Stat>> {
@@ -153,20 +163,37 @@ impl HostTargetNode {
     /// What was made, or a directory that was there.
     fn new(dir: &Arc<OwnedFd>, name: CString, open: Option<OwnedFd>, path: Vec<u8>) -> Self {
         let (dir, open) = (Arc::clone(dir), open.map(Arc::new));
-        Self { dir, name, open, path, stream: None, is_foreign: false }
+        Self { dir, name, open, held: None, path, stream: None, is_foreign: false }
     }
 
-    fn proc_path(&self) -> PathBuf {
-        Path::new("/proc/self/fd")
-            .join(self.dir.as_raw_fd().to_string())
-            .join(OsStr::from_bytes(self.name.as_bytes()))
+    /// What was just made and is not opened. Another program may have put
+    /// something else there, which must get neither owner nor mode.
+    fn hold(mut self, kind: FileType, device: u64) -> Try<Self> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let held = rustix::fs::openat(&self.dir, &self.name, flags, Mode::empty())?;
+        let stat = rustix::fs::fstat(&held)?;
+        let there = (FileType::from_raw_mode(stat.st_mode), stat.st_rdev, stat.st_nlink);
+        if there != (kind, device, 1) {
+            return Err(Why::new("was replaced by another program"));
+        }
+        self.held = Some(held);
+        Ok(self)
+    }
+
+    fn held(&self) -> Try<&OwnedFd> {
+        self.held.as_ref().ok_or_else(|| Why::new("not open"))
+    }
+
+    /// A path for the calls that take no descriptor of what cannot be opened.
+    fn proc_path(&self) -> Try<PathBuf> {
+        Ok(Path::new("/proc/self/fd").join(self.held()?.as_raw_fd().to_string()))
     }
 
     /// Whether owner and group are those that `meta` names.
     fn is_owned_as(&self, meta: &Meta) -> Try<bool> {
         let stat = match &self.open {
             Some(file) => rustix::fs::fstat(file)?,
-            None => rustix::fs::statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW)?,
+            None => rustix::fs::fstat(self.held()?)?,
         };
         Ok((stat.st_uid, stat.st_gid) == (meta.uid, meta.gid))
     }
@@ -236,6 +263,7 @@ impl Target for HostTarget {
             dir: Arc::clone(open),
             name,
             open: Some(Arc::new(file)),
+            held: None,
             path,
             stream: (!is_file).then(Cell::default),
             is_foreign: !is_file || !is_own,
@@ -275,6 +303,11 @@ impl Target for HostTarget {
         Ok(HostTargetNode::new(open, name, Some(file), path))
     }
 
+    fn discard(&self, dir: &HostTargetNode, name: &[u8]) -> Try<()> {
+        let (open, name, _) = place(dir, name)?;
+        Ok(rustix::fs::unlinkat(open, &name, AtFlags::empty())?)
+    }
+
     fn write(&self, node: &HostTargetNode, offset: u64, data: &[u8]) -> Try<()> {
         let Some(at) = &node.stream else { return write_all(node.file()?, Some(offset), data) };
         node.zeros_to(at, offset)?;
@@ -294,7 +327,7 @@ impl Target for HostTarget {
         let (open, name, path) = place(dir, name)?;
         self.clear(open, &name, FileType::Symlink)?;
         rustix::fs::symlinkat(OsStr::from_bytes(target), open, &name)?;
-        Ok(HostTargetNode::new(open, name, None, path))
+        HostTargetNode::new(open, name, None, path).hold(FileType::Symlink, 0)
     }
 
     fn special(&self, dir: &HostTargetNode, name: &[u8], meta: &Meta) -> Try<HostTargetNode> {
@@ -307,7 +340,7 @@ impl Target for HostTarget {
         };
         let device = rustix::fs::makedev(device.0, device.1);
         rustix::fs::mknodat(open, &name, kind, Mode::RUSR | Mode::WUSR, device)?;
-        Ok(HostTargetNode::new(open, name, None, path))
+        HostTargetNode::new(open, name, None, path).hold(kind, device)
     }
 
     fn save(&self, node: &HostTargetNode) -> Vec<u8> {
@@ -335,10 +368,9 @@ impl Target for HostTarget {
             return Ok(());
         }
         let (uid, gid) = (Some(Uid::from_raw(meta.uid)), Some(Gid::from_raw(meta.gid)));
-        let flags = AtFlags::SYMLINK_NOFOLLOW;
         match &node.open {
             Some(file) => rustix::fs::fchown(file, uid, gid)?,
-            None => rustix::fs::chownat(&node.dir, &node.name, uid, gid, flags)?,
+            None => rustix::fs::chownat(node.held()?, c"", uid, gid, AtFlags::EMPTY_PATH)?,
         }
         Ok(())
     }
@@ -350,12 +382,16 @@ impl Target for HostTarget {
         let (name, flags) = (OsStr::from_bytes(&xattr.name), XattrFlags::empty());
         let set = match &node.open {
             Some(file) => rustix::fs::fsetxattr(file, name, &xattr.value, flags),
-            None => rustix::fs::lsetxattr(node.proc_path(), name, &xattr.value, flags),
+            // The link of /proc leads to the file itself, also to a symbolic link.
+            None => rustix::fs::setxattr(node.proc_path()?, name, &xattr.value, flags),
         };
+        let is_list = is_list(xattr);
         match set {
-            Err(Errno::NOTSUP) => Ok(()),
+            Err(Errno::NOTSUP) if !is_list => Ok(()),
             // Only root may set those of other name spaces; cp(1) leaves them out, too.
-            Err(Errno::PERM) if !self.is_root && !xattr.name.starts_with(b"user.") => Ok(()),
+            Err(Errno::PERM) if !self.is_root && !is_list && !xattr.name.starts_with(b"user.") => {
+                Ok(())
+            }
             Err(error) => {
                 let name = crate::spec::show(&xattr.name);
                 Err(Why::new(format!("attribute {name}: {}", Why::from(error))))
@@ -371,7 +407,7 @@ impl Target for HostTarget {
         let name = OsStr::from_bytes(name);
         let removed = match &node.open {
             Some(file) => rustix::fs::fremovexattr(file, name),
-            None => rustix::fs::lremovexattr(node.proc_path(), name),
+            None => rustix::fs::removexattr(node.proc_path()?, name),
         };
         match removed {
             Ok(()) | Err(Errno::NODATA | Errno::NOTSUP) => Ok(()),
@@ -397,16 +433,80 @@ impl Target for HostTarget {
             }
             None => {
                 if meta.kind != FileKind::Symlink {
-                    rustix::fs::chmodat(&node.dir, &node.name, mode, AtFlags::empty())?;
+                    rustix::fs::chmod(node.proc_path()?, mode)?;
                 }
-                let flags = AtFlags::SYMLINK_NOFOLLOW;
-                rustix::fs::utimensat(&node.dir, &node.name, &times, flags)?;
+                set_times(node, &times)?;
             }
         }
         Ok(())
     }
 }
 
+/// By the descriptor, and by its path where the kernel is older than 5.8.
+fn set_times(node: &HostTargetNode, times: &Timestamps) -> Try<()> {
+    let held = node.held()?;
+    match rustix::fs::utimensat(held, c"", times, AtFlags::EMPTY_PATH) {
+        Err(Errno::INVAL) => {
+            let path = node.proc_path()?;
+            Ok(rustix::fs::utimensat(rustix::fs::CWD, path, times, AtFlags::empty())?)
+        }
+        set => Ok(set?),
+    }
+}
+
+/// Whether an attribute is an access list that says more than the mode does.
+fn is_list(xattr: &Xattr) -> bool {
+    match &xattr.name[..] {
+        XATTR_DEFAULT => true,
+        XATTR_ACCESS => Acl::from_xattr(&xattr.value).is_none_or(|acl| acl.entries().len() > 3),
+        _ => false,
+    }
+}
+
 fn timespec(time: Timestamp) -> Timespec {
     Timespec { tv_sec: time.secs, tv_nsec: i64::from(time.nanos) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
+
+    use super::*;
+
+    /// Another program puts a link where a fifo was made: what that leads to stays as it is.
+    #[test]
+    fn what_takes_the_place_of_a_fifo_gets_no_mode() {
+        let dir = tempfile::tempdir().unwrap();
+        let (target, victim) = (HostTarget::open(dir.path()).unwrap(), dir.path().join("victim"));
+        fs::write(&victim, b"").unwrap();
+        fs::set_permissions(&victim, PermissionsExt::from_mode(0o600)).unwrap();
+        let own = fs::metadata(dir.path()).unwrap();
+        let meta = Meta {
+            kind: FileKind::Fifo,
+            mode: 0o666,
+            uid: std::os::unix::fs::MetadataExt::uid(&own),
+            gid: std::os::unix::fs::MetadataExt::gid(&own),
+            size: 0,
+            links: 1,
+            atime: Timestamp { secs: 1, nanos: 2 },
+            mtime: Timestamp { secs: 3, nanos: 4 },
+            device: (0, 0),
+            id: (0, 0),
+        };
+        let made = target.special(&target.root(), b"fifo", &meta).unwrap();
+        let (fifo, moved) = (dir.path().join("fifo"), dir.path().join("moved"));
+        fs::rename(&fifo, &moved).unwrap();
+        symlink(&victim, &fifo).unwrap();
+        target.set_owner(&made, &meta).unwrap();
+        target.finish(&made, &meta).unwrap();
+        assert_eq!(fs::metadata(&victim).unwrap().permissions().mode() & 0o7777, 0o600);
+        let moved = fs::metadata(&moved).unwrap();
+        assert!(moved.file_type().is_fifo());
+        assert_eq!(moved.permissions().mode() & 0o7777, 0o666);
+        assert_eq!(
+            moved.modified().unwrap(),
+            std::time::UNIX_EPOCH + std::time::Duration::new(3, 4)
+        );
+    }
 }

@@ -8,6 +8,7 @@ use uext4::{
 use crate::copy::image_source::{id, tag};
 use crate::copy::{Meta, Target, There, Try, Xattr};
 use crate::failure::Why;
+use crate::operands;
 
 /// A volume to copy to.
 pub(crate) struct ImageTarget<'a> {
@@ -51,6 +52,10 @@ impl<'a> ImageTarget<'a> {
         }
     }
 
+    fn made<R>(&self, made: uext4::Result<R>) -> Try<R> {
+        made.map_err(|error| operands::why_not_made(self.volume, error))
+    }
+
     /// A new inode that only its owner may use until [`Target::finish`].
     fn create(
         &self,
@@ -65,7 +70,7 @@ impl<'a> ImageTarget<'a> {
             owner: Owner { uid: 0, gid: 0 },
             rdev: Device { major: device.0, minor: device.1 },
         };
-        Ok(self.volume.create(dir, name, &new)?)
+        self.made(self.volume.create(dir, name, &new))
     }
 }
 
@@ -96,6 +101,10 @@ impl Target for ImageTarget<'_> {
         Ok(ImageTargetNode { inode, file })
     }
 
+    fn discard(&self, dir: &ImageTargetNode, name: &[u8]) -> Try<()> {
+        Ok(self.volume.unlink(&dir.inode, name)?)
+    }
+
     fn write(&self, node: &ImageTargetNode, offset: u64, data: &[u8]) -> Try<()> {
         let file = node.file.as_ref().ok_or_else(|| Why::new("not a regular file"))?;
         let mut done = 0;
@@ -121,7 +130,7 @@ impl Target for ImageTarget<'_> {
     fn symlink(&self, dir: &ImageTargetNode, name: &[u8], target: &[u8]) -> Try<ImageTargetNode> {
         self.clear(&dir.inode, name)?;
         let owner = Owner { uid: 0, gid: 0 };
-        Ok(Self::node(self.volume.symlink(&dir.inode, name, target, owner)?))
+        Ok(Self::node(self.made(self.volume.symlink(&dir.inode, name, target, owner))?))
     }
 
     fn special(&self, dir: &ImageTargetNode, name: &[u8], meta: &Meta) -> Try<ImageTargetNode> {
@@ -135,7 +144,7 @@ impl Target for ImageTarget<'_> {
 
     fn link(&self, dir: &ImageTargetNode, name: &[u8], saved: &InodeRef) -> Try<()> {
         self.clear(&dir.inode, name)?;
-        Ok(self.volume.link(saved, &dir.inode, name)?)
+        self.made(self.volume.link(saved, &dir.inode, name))
     }
 
     fn set_owner(&self, node: &ImageTargetNode, meta: &Meta) -> Try<()> {

@@ -19,6 +19,7 @@ pub(crate) mod tree;
 use std::ops::Range;
 
 use uext4::{FileKind, Timestamp};
+use uext4_archive::Acl;
 
 use crate::failure::Why;
 
@@ -125,6 +126,8 @@ pub(crate) trait Target {
     fn directory(&self, dir: &Self::Node, name: &[u8]) -> Try<Self::Node>;
     /// A new empty file, in place of what is there.
     fn file(&self, dir: &Self::Node, name: &[u8]) -> Try<Self::Node>;
+    /// Removes a file that was just made, of which only a part could be written.
+    fn discard(&self, dir: &Self::Node, name: &[u8]) -> Try<()>;
     /// Writes all of `data`.
     fn write(&self, node: &Self::Node, offset: u64, data: &[u8]) -> Try<()>;
     /// Sets the length, so that a hole at the end is there.
@@ -147,6 +150,13 @@ pub(crate) trait Target {
     fn finish(&self, node: &Self::Node, meta: &Meta) -> Try<()>;
 }
 
+/// The mode of a file whose access list cannot be kept. Its group bits are the list's mask; those
+/// that the list gives to the owning group take their place.
+pub(crate) fn mode_without_list(mode: u16, list: &Acl) -> u16 {
+    let group = list.owning_group().unwrap_or(0) << 3;
+    mode & !0o070 | mode & 0o070 & group
+}
+
 /// Refuses a name that is not one path component.
 pub(crate) fn check_name(name: &[u8]) -> Try<()> {
     let bad = name.is_empty()
@@ -162,6 +172,18 @@ pub(crate) fn check_name(name: &[u8]) -> Try<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_right_is_won_by_a_list_that_is_lost() {
+        for (mode, list, without) in [
+            (0o660, "user::rw-,user:5:rw-,group::---,mask::rw-,other::---", 0o600),
+            (0o4750, "user::rwx,group::rwx,group:7:rwx,mask::r-x,other::---", 0o4750),
+            (0o640, "user::rw-,other::---", 0o600),
+        ] {
+            let list = Acl::parse(list.as_bytes()).unwrap();
+            assert_eq!(mode_without_list(mode, &list), without, "{list:?}");
+        }
+    }
 
     #[test]
     fn names_that_lead_out_are_refused() {

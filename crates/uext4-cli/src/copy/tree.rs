@@ -7,8 +7,9 @@ use std::collections::{HashMap, HashSet};
 use std::vec::IntoIter;
 
 use uext4::FileKind;
+use uext4_archive::Acl;
 
-use crate::copy::{Id, Meta, Source, Target, There, Try, check_name};
+use crate::copy::{Id, Meta, Source, Target, There, Try, check_name, mode_without_list};
 use crate::failure::{Outcome, Why};
 use crate::output::Told;
 use crate::progress::Progress;
@@ -57,6 +58,14 @@ pub(crate) struct Reports<'a> {
     pub(crate) images: &'a [Id],
 }
 
+/// Nothing below it is next; what became shorter is there as far as it goes, and told.
+fn whole<L>(is_whole: bool) -> Try<Option<L>> {
+    match is_whole {
+        true => Ok(None),
+        false => Err(Why::new("became shorter while it was read")),
+    }
+}
+
 /// State of one copy.
 pub(crate) struct Copier<'a, S: Source, T: Target> {
     source: &'a S,
@@ -67,6 +76,7 @@ pub(crate) struct Copier<'a, S: Source, T: Target> {
     progress: &'a mut Progress,
     outcome: &'a mut Outcome,
     images: &'a [Id],
+    is_full: bool,
 }
 
 /// A directory being copied.
@@ -113,7 +123,13 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         Reports { progress, outcome, images }: Reports<'a>,
     ) -> Self {
         let buffer = vec![0; COPY_BYTES];
-        Self { source, target, settings, links, buffer, progress, outcome, images }
+        let is_full = false;
+        Self { source, target, settings, links, buffer, progress, outcome, images, is_full }
+    }
+
+    /// Whether nothing more can be written. What stands where the next file would go must stay.
+    pub(crate) fn is_full(&self) -> bool {
+        self.is_full
     }
 
     /// Copies `node` to `name` in `dir`. `is_meant`: what is there by that name is what the user
@@ -141,6 +157,11 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
     }
 
     fn note(&mut self, path: &[u8], why: Why) {
+        // The reason that ends all is told once.
+        if self.is_full {
+            return;
+        }
+        self.is_full = why.is_final();
         self.outcome.note(why.at(self.settings.verb, spec::show(path)));
     }
 
@@ -148,12 +169,13 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         let mut entered = HashSet::from([self.source.meta(&first.node).id]);
         let mut levels = vec![first];
         while let Some(level) = levels.last_mut() {
-            let Some(name) = level.names.next() else {
+            let next = if self.is_full { None } else { level.names.next() };
+            let Some(name) = next else {
                 let done = levels.pop().expect("just seen");
                 // Last of all: making the entries has changed the directory's times.
                 let meta = self.source.meta(&done.node);
                 let words = Words { path: &done.path, to: &done.to };
-                if let Err(why) = self.dress(&done.node, &done.made, &meta, words) {
+                if let Err(why) = self.dress(&done.node, &done.made, meta, words) {
                     self.note(&done.path, why);
                 }
                 continue;
@@ -225,18 +247,22 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         self.tell(words);
         self.progress.add_file();
         if is_meant && let Some(made) = words.target(self.target.in_place(dir, name, meta.kind))? {
-            self.contents(&node, &made, &meta, words)?;
-            self.dress(&node, &made, &meta, words)?;
-            return Ok(None);
+            let is_whole = self.contents(&node, &made, &meta, words)?;
+            self.dress(&node, &made, meta, words)?;
+            return whole(is_whole);
         }
         if let Some(saved) = self.links.get(&meta.id) {
             words.target(self.target.link(dir, name, saved))?;
             return Ok(None);
         }
+        let mut is_whole = true;
         let made = match meta.kind {
             FileKind::Regular => {
                 let made = words.target(self.target.file(dir, name))?;
-                self.contents(&node, &made, &meta, words)?;
+                is_whole = self.contents(&node, &made, &meta, words).inspect_err(|_| {
+                    // Half a file would look like a whole one. The first failure is told.
+                    let _ = self.target.discard(dir, name);
+                })?;
                 made
             }
             FileKind::Symlink => {
@@ -248,17 +274,18 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         if meta.links > 1 {
             self.links.insert(meta.id, self.target.save(&made));
         }
-        self.dress(&node, &made, &meta, words)?;
-        Ok(None)
+        self.dress(&node, &made, meta, words)?;
+        whole(is_whole)
     }
 
+    /// `false`: there was less than the size that the source had at first.
     fn contents(
         &mut self,
         node: &S::Node,
         made: &T::Node,
         meta: &Meta,
         words: Words<'_>,
-    ) -> Try<()> {
+    ) -> Try<bool> {
         let mut offset = 0;
         while let Some(data) = self.source.next_data(node, offset)? {
             offset = data.start;
@@ -267,28 +294,36 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
                 let want = self.buffer.len().min(left);
                 let got = self.source.read(node, offset, &mut self.buffer[..want])?;
                 if got == 0 {
-                    // The end of a stream, or of a file that became shorter while it was read.
-                    return Ok(());
+                    let is_stream = data.end == u64::MAX;
+                    return Ok(is_stream);
                 }
                 words.target(self.target.write(made, offset, &self.buffer[..got]))?;
                 offset += got as u64;
                 self.progress.add_bytes(got as u64);
             }
         }
-        words.target(self.target.set_len(made, meta.size))
+        words.target(self.target.set_len(made, meta.size))?;
+        Ok(true)
     }
 
     /// Owner, attributes, mode and times, in the order that keeps each.
-    fn dress(&mut self, node: &S::Node, made: &T::Node, meta: &Meta, words: Words<'_>) -> Try<()> {
-        words.target(self.target.set_owner(made, meta))?;
-        let attributes = self.attributes(node, made, meta, words);
+    fn dress(&self, node: &S::Node, made: &T::Node, mut meta: Meta, words: Words<'_>) -> Try<()> {
+        words.target(self.target.set_owner(made, &meta))?;
+        let attributes = self.attributes(node, made, &mut meta, words);
         // Also after a failure: a file that is newer than its source is taken for a copy of it.
-        words.target(self.target.finish(made, meta))?;
+        words.target(self.target.finish(made, &meta))?;
         attributes
     }
 
-    /// All attributes that can be given; the first failure is told.
-    fn attributes(&self, node: &S::Node, made: &T::Node, meta: &Meta, words: Words<'_>) -> Try<()> {
+    /// All attributes that can be given; the first failure is told. Where an access list cannot be,
+    /// the mode gives no more than it would have.
+    fn attributes(
+        &self,
+        node: &S::Node,
+        made: &T::Node,
+        meta: &mut Meta,
+        words: Words<'_>,
+    ) -> Try<()> {
         let xattrs = self.source.xattrs(node)?;
         let mut outcome = Ok(());
         let lists = match meta.kind {
@@ -302,7 +337,12 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
             }
         }
         for xattr in &xattrs {
-            outcome = outcome.and(words.target(self.target.set_xattr(made, xattr)));
+            let set = words.target(self.target.set_xattr(made, xattr));
+            if set.is_err() && xattr.name == INHERITED[0] {
+                let list = Acl::from_xattr(&xattr.value);
+                meta.mode = list.map_or(meta.mode, |list| mode_without_list(meta.mode, &list));
+            }
+            outcome = outcome.and(set);
         }
         outcome
     }
@@ -310,5 +350,38 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
     fn tell(&self, Words { path, to }: Words<'_>) {
         let (path, to) = (spec::show(path), spec::show(to));
         Told::new(self.settings.verbose).say(&format!("'{path}' -> '{to}'"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::copy::host_source::HostSource;
+    use crate::copy::host_target::HostTarget;
+
+    /// What is left of a file is copied, and no zeros in place of the rest.
+    #[test]
+    fn a_file_that_became_shorter_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+        fs::create_dir(&to).unwrap();
+        for left in [0, 5, 1 << 20, (1 << 20) + 5] {
+            fs::write(&from, vec![b'x'; 3 << 20]).unwrap();
+            let node = HostSource.open(&from).unwrap();
+            fs::File::options().write(true).open(&from).unwrap().set_len(left).unwrap();
+            let target = HostTarget::open(&to).unwrap();
+            let (mut progress, mut outcome) = (Progress::bytes("cp"), Outcome::default());
+            let reports = Reports { progress: &mut progress, outcome: &mut outcome, images: &[] };
+            let mut links = Links::<HostTarget>::new();
+            let settings = Settings { verb: "cp", ..Settings::default() };
+            let mut copier = Copier::new(&HostSource, &target, settings, &mut links, reports);
+            let words = Words { path: b"from", to: b"to" };
+            copier.copy(node, words, (&target.root(), b"file"), false);
+            assert!(outcome.finish().is_err());
+            let copied = fs::read(to.join("file")).unwrap();
+            assert!(copied == vec![b'x'; usize::try_from(left).unwrap()], "{}", copied.len());
+        }
     }
 }

@@ -129,6 +129,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         outcome,
         images: goal::images(paths.iter().chain([&target])),
         made: HashSet::new(),
+        is_full: false,
     };
     match target {
         Location::Host(path) => job.run_export(&paths, &path)?,
@@ -148,6 +149,8 @@ struct Job {
     images: Guarded,
     /// What operands made in the target directory.
     made: HashSet<Id>,
+    /// Nothing more can be written.
+    is_full: bool,
 }
 
 /// The image of the last source. It stays open while consecutive sources lie in the same one.
@@ -197,6 +200,9 @@ impl Job {
         let (target, name) = goal::of_host(path, self.form).at("cp", path.display())?;
         let (mut images, mut links) = (SourceImage::default(), HashMap::new());
         for source in sources {
+            if self.is_full {
+                break;
+            }
             if let Err(failure) =
                 self.export(source, path, (&target, &name), &mut images, &mut links)
             {
@@ -245,6 +251,9 @@ impl Job {
         let (place, name) = goal::of_image(volume, &path.path, self.form).at("cp", path)?;
         let (mut images, mut links) = (SourceImage::default(), HashMap::new());
         for source in sources {
+            if self.is_full {
+                break;
+            }
             let into = Import { volume, place: &place, name: &name, to: &path.to_string() };
             let is_within = matches!(source, Location::Image(from) if from.image == path.image);
             if let Err(failure) = self.import(source, is_within, &into, &mut images, &mut links) {
@@ -312,7 +321,7 @@ impl Job {
         let nameless = matches!(own_name, b"" | b"." | b"..");
         let recursive = self.settings.recursive;
         let (is_meant, settings) = (self.last() == Last::Follow, self.settings);
-        let Self { progress, outcome, images, made, .. } = self;
+        let Self { progress, outcome, images, made, is_full, .. } = self;
         let reports = Reports { progress, outcome, images: images.files() };
         let mut copier = Copier::new(source, target, settings, links, reports);
         match goal {
@@ -324,11 +333,11 @@ impl Job {
             Goal::Onto(dir) if is_dir && recursive => copier.copy_contents(node, words, dir),
             Goal::Onto(_) if !is_dir => {
                 let why = Why::new("cannot overwrite a directory with a non-directory");
-                self.outcome.note(why.at("cp", spec::show(words.to)));
+                return self.outcome.note(why.at("cp", spec::show(words.to)));
             }
             Goal::Onto(_) | Goal::Into(_) if nameless || is_dir && !recursive => {
                 let why = Why::new("-r not specified; omitting directory");
-                self.outcome.note(why.at("cp", spec::show(path)));
+                return self.outcome.note(why.at("cp", spec::show(path)));
             }
             Goal::Into(dir) | Goal::Onto(dir) => {
                 let to = spec::join(words.to, own_name);
@@ -344,6 +353,7 @@ impl Job {
                 made.extend(there().map(|there| there.id));
             }
         }
+        *is_full |= copier.is_full();
     }
 
     /// As cp(1): links on the command line are followed, but not by a recursive copy.

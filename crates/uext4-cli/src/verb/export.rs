@@ -14,6 +14,7 @@ use clap::ValueEnum;
 use uext4::{FileKind, Ino, InodeRef, Volume};
 use uext4_archive::Format;
 
+use crate::archive::export::target::{self, Target};
 use crate::archive::export::{self, Out};
 use crate::archive::mapped::Mapped;
 use crate::archive::ownership::{OwnerRule, Ownership, RULE_HELP};
@@ -220,6 +221,7 @@ impl Job<'_> {
             outcome.note(Why::new(format!("{all} without --devices")).at(VERB, first));
         }
         drop(progress);
+        target.sync().at(VERB, to.display())?;
         outcome.finish()
     }
 
@@ -232,20 +234,13 @@ impl Job<'_> {
     }
 
     fn to_file(&self, dir: &InodeRef, format: Format) -> Result<()> {
-        let target = Path::new(&self.args.target);
-        let open = || -> Try<File> {
-            // Not shortened before it is known not to be the image or its journal.
-            let options = File::options().write(true).create(true).truncate(false).open(target);
-            let file = options?;
-            let found = file.metadata()?;
-            self.check_is_replaceable(&found)?;
-            if found.is_file() {
-                file.set_len(0)?;
-            }
-            Ok(file)
-        };
-        let stream = open().at(VERB, target.display())?;
-        self.pack(dir, Out { stream, format })?.at(VERB, target.display())
+        let path = Path::new(&self.args.target);
+        let target = Target::create(path, |found| self.check_is_replaceable(found));
+        let target = target.at(VERB, path.display())?;
+        let outcome = self.pack(dir, Out { stream: target.file(), format })?;
+        let outcome = outcome.at(VERB, path.display())?;
+        target.finish().at(VERB, path.display())?;
+        outcome.finish()
     }
 
     fn to_stdout(&self, dir: &InodeRef, format: Format) -> Result<()> {
@@ -257,7 +252,10 @@ impl Job<'_> {
         let stream = File::from(stream);
         let found = stream.metadata().at(VERB, "-")?;
         self.check_is_replaceable(&found).at(VERB, "-")?;
-        self.pack(dir, Out { stream, format })?.map_err(output::failed)
+        let outcome = self.pack(dir, Out { stream: &stream, format })?;
+        let outcome = outcome.map_err(output::failed)?;
+        target::settle(&stream).map_err(output::failed)?;
+        outcome.finish()
     }
 
     fn check_is_replaceable(&self, found: &Metadata) -> Try<()> {
@@ -268,7 +266,7 @@ impl Job<'_> {
     }
 
     /// Writes the archive. An error of the inner kind is one of the stream.
-    fn pack<W: Write + Send>(&self, dir: &InodeRef, out: Out<W>) -> Result<io::Result<()>> {
+    fn pack<W: Write + Send>(&self, dir: &InodeRef, out: Out<W>) -> Result<io::Result<Outcome>> {
         let settings = export::Settings {
             ownership: self.ownership,
             access_times: self.args.access_times,
@@ -279,9 +277,6 @@ impl Job<'_> {
         let reports = (&mut progress, &mut outcome);
         let packed = export::pack(self.volume, (dir, self.path), out, &settings, reports);
         drop(progress);
-        match packed.at(VERB, self.path)? {
-            Ok(()) => outcome.finish().map(Ok),
-            failed => Ok(failed),
-        }
+        Ok(packed.at(VERB, self.path)?.map(|()| outcome))
     }
 }

@@ -8,6 +8,7 @@
 //! is left out, or filled with zeros from where it cannot, and told. A directory is entered once.
 
 mod stream;
+pub(crate) mod target;
 
 use std::collections::{HashMap, HashSet};
 use std::io::Write;
@@ -30,12 +31,11 @@ use super::ownership::Ownership;
 
 /// Bytes of a file that are read at a time.
 const READ_BYTES: usize = 1 << 20;
-/// A file with more data ranges is written without its holes: no reader takes such a map.
-const RANGES_MAX: usize = 100_000;
+/// A file with more data ranges is written without its holes: readers of our own take no larger
+/// map.
+const RANGES_MAX: usize = 4 << 20;
 /// Longest path that readers of our own take.
 const PATH_MAX: usize = 32 << 10;
-/// Bytes of a unit of an inode's block count.
-const SECTOR: u64 = 512;
 
 /// What the user asks for.
 pub(crate) struct Settings<'a> {
@@ -269,7 +269,14 @@ impl Packer<'_> {
     /// Writes a regular file.
     fn file(&mut self, inode: &InodeRef, attr: &Attr, path: &TarPath) -> Result<(), Trouble> {
         let file = self.volume.open_file(inode)?;
-        let content = content(&file, attr)?;
+        let content = match content(&file, attr, self.volume.layout().block_size)? {
+            Some(content) => content,
+            None => {
+                let place = self.path.below(path.as_bytes());
+                remark(&format!("export: {place}: has too many holes for an archive; filled"));
+                Content::whole(attr.size)
+            }
+        };
         let first = content.ranges().first().cloned().unwrap_or(0..0);
         let entry = Entry::new(path.clone(), Kind::File(content.clone()));
         let entry = self.dressed(entry, inode, attr)?;
@@ -324,14 +331,17 @@ fn content_left(content: &Content, at: u64) -> u64 {
     content.ranges().iter().map(|range| range.end.saturating_sub(range.start.max(at))).sum()
 }
 
-/// Length and data of a file. Holes are looked for where the file has fewer blocks than bytes.
-fn content(file: &OpenFile, attr: &Attr) -> Try<Content> {
-    let whole = || Content::whole(attr.size);
-    if attr.blocks_512.saturating_mul(SECTOR) >= attr.size {
-        return Ok(whole());
+/// Length and data of a file; `None` if it has too many ranges. The number of its blocks says
+/// nothing of holes: blocks of attributes and those behind its end are among them.
+fn content(file: &OpenFile, attr: &Attr, block_size: u32) -> Try<Option<Content>> {
+    if attr.blocks_512 > 0 && attr.size <= u64::from(block_size) {
+        return Ok(Some(Content::whole(attr.size)));
     }
     let (mut ranges, mut at) = (Vec::new(), 0);
-    while at < attr.size && ranges.len() < RANGES_MAX {
+    while at < attr.size {
+        if ranges.len() == RANGES_MAX {
+            return Ok(None);
+        }
         let start = match file.seek_data(at) {
             Err(error) if *error.kind() == uext4::ErrorKind::NoData => break,
             start => start?,
@@ -339,10 +349,8 @@ fn content(file: &OpenFile, attr: &Attr) -> Try<Content> {
         at = file.seek_hole(start)?.min(attr.size);
         ranges.push(start..at);
     }
-    if ranges.len() == RANGES_MAX {
-        return Ok(whole());
-    }
-    Ok(Content::sparse(attr.size, ranges).unwrap_or_else(whole))
+    let content = Content::sparse(attr.size, ranges);
+    Ok(Some(content.unwrap_or_else(|| Content::whole(attr.size))))
 }
 
 fn acl(value: &[u8]) -> Try<Acl> {

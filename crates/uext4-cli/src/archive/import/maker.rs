@@ -10,7 +10,10 @@ use super::places::Dir;
 use super::queue::Small;
 use crate::copy::Xattr;
 use crate::failure::Why;
-use crate::operands::{Try, entry};
+use crate::operands::{Try, entry, why_not_made};
+
+/// Mode of a file until it is whole.
+const UNFINISHED_MODE: u16 = 0o600;
 
 /// What a file has besides its content.
 pub(super) struct Attributes {
@@ -133,7 +136,9 @@ impl<'a> Maker<'a> {
     }
 
     /// Gives a directory its attributes; its generation.
+    /// As of a file that is replaced, ACLs that the archive does not have go.
     pub(super) fn dress_directory(&self, dir: &Dir, attributes: &Attributes) -> Try<u32> {
+        self.remove_lists(&dir.inode, attributes)?;
         self.set_xattrs(&dir.inode, attributes)?;
         let attr = self.volume.set_attr(&dir.inode, &attributes.change(FileKind::Directory))?;
         Ok(attr.generation)
@@ -158,19 +163,22 @@ impl<'a> Maker<'a> {
         rdev: Device,
         attributes: &Attributes,
     ) -> Try<InodeRef> {
-        let new = NewInode { kind, mode: attributes.mode, owner: attributes.owner, rdev };
+        // What an interruption leaves of a file must not look whole, nor have set-id bits.
+        let mode = if kind == FileKind::Directory { attributes.mode } else { UNFINISHED_MODE };
+        let new = NewInode { kind, mode, owner: attributes.owner, rdev };
         self.replacing(dir, name, || self.volume.create(&dir.inode, name, &new))
     }
 
     /// Makes something; what has its name gives way.
     fn replacing<T>(&self, dir: &Dir, name: &[u8], make: impl Fn() -> uext4::Result<T>) -> Try<T> {
-        match make() {
+        let made = match make() {
             Err(error) if *error.kind() == ErrorKind::Exists => {
                 self.remove(dir, name)?;
-                Ok(make()?)
+                make()
             }
-            made => Ok(made?),
-        }
+            made => made,
+        };
+        made.map_err(|error| why_not_made(self.volume, error))
     }
 
     /// Removes what has a name, but no directory that is in use.
@@ -203,7 +211,10 @@ impl<'a> Maker<'a> {
                 // A name space that ext4 does not have.
                 Err(error) if *error.kind() == ErrorKind::Unsupported => {}
                 Err(error) => {
+                    let no_space = *error.kind() == ErrorKind::NoSpace;
                     let why = Why::from(error);
+                    // More than an inode can have. If the volume is full, the next file says so.
+                    let why = if no_space { why.of_this_file() } else { why };
                     return Err(why.about(format!("attribute {}", crate::spec::show(name))));
                 }
             }
@@ -213,9 +224,10 @@ impl<'a> Maker<'a> {
 
     /// Takes away the ACL that a new file has from its directory and not from the archive.
     fn remove_inherited(&self, dir: &Dir, inode: &InodeRef, attributes: &Attributes) -> Try<()> {
-        if !dir.gives_acl {
-            return Ok(());
-        }
+        if dir.gives_acl { self.remove_lists(inode, attributes) } else { Ok(()) }
+    }
+
+    fn remove_lists(&self, inode: &InodeRef, attributes: &Attributes) -> Try<()> {
         for name in [XATTR_ACCESS, XATTR_DEFAULT] {
             if attributes.has(name) {
                 continue;

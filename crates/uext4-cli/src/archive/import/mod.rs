@@ -22,7 +22,7 @@ use uext4::{Device, FileKind, InodeRef, Owner, Timestamp, Volume};
 use uext4_archive::{Acl, Content, Entry, Kind, Member, Reader, TarPath, Time, XATTR_ACCESS};
 use uext4_archive::{XATTR_DEFAULT, Xattr as TarXattr};
 
-use crate::copy::Xattr;
+use crate::copy::{Xattr, mode_without_list};
 use crate::failure::{Outcome, Why};
 use crate::operands::Try;
 use crate::output::Told;
@@ -306,16 +306,22 @@ impl Unpacker<'_> {
         };
         let mut xattrs: Vec<Xattr> = entry.xattrs.iter().map(own).collect();
         let acls = [(XATTR_ACCESS, &entry.acl_access), (XATTR_DEFAULT, &entry.acl_default)];
+        let mut mode = entry.mode;
         for (name, acl) in acls {
-            match acl.as_ref().map(|acl| self.acl(acl)) {
-                None => {}
-                Some(Ok(value)) => xattrs.push(Xattr { name: name.to_vec(), value }),
-                Some(Err(why)) => self.failures.note(&entry.path, why),
+            let Some(acl) = acl else { continue };
+            match self.acl(acl) {
+                Ok(value) => xattrs.push(Xattr { name: name.to_vec(), value }),
+                Err(why) => {
+                    self.failures.note(&entry.path, why);
+                    if name == XATTR_ACCESS {
+                        mode = mode_without_list(mode, acl);
+                    }
+                }
             }
         }
         let mtime = timestamp(entry.mtime);
         Attributes {
-            mode: entry.mode,
+            mode,
             owner: Owner {
                 uid: ownership.user(&entry.uname, entry.uid),
                 gid: ownership.group(&entry.gname, entry.gid),

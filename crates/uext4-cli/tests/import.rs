@@ -323,7 +323,6 @@ fn a_truncated_archive_is_told() {
         (512 + 5120 + 512 + (1 << 19), "first"),
         (512 + 5120 + 512 + (1 << 20) + 600, "first\nlarge"),
         (512 + 5120 + 512 + (1 << 20) + 512 + 5120, "first\nlarge\nlast"),
-        (100, ""),
     ] {
         fs::write(&cut, &bytes[..len]).unwrap();
         let target = at(&image, &format!("/{len}"));
@@ -333,8 +332,10 @@ fn a_truncated_archive_is_told() {
         assert_eq!(listed.trim_end(), there, "{len}");
     }
     run_fails(["import".as_ref(), "/dev/null".as_ref(), image.as_os_str()], "is empty");
-    fs::write(&cut, vec![b'x'; 4096]).unwrap();
-    run_fails(["import".as_ref(), cut.as_os_str(), image.as_os_str()], "is not a tar archive");
+    for len in [100, 4096] {
+        fs::write(&cut, vec![b'x'; len]).unwrap();
+        run_fails(["import".as_ref(), cut.as_os_str(), image.as_os_str()], "is not a tar archive");
+    }
     assert_clean(&image);
 }
 

@@ -221,7 +221,7 @@ impl Job<'_> {
             outcome.note(Why::new(format!("{all} without --devices")).at(VERB, first));
         }
         drop(progress);
-        target.sync().at(VERB, to.display())?;
+        target.hear_late_errors().at(VERB, to.display())?;
         outcome.finish()
     }
 

@@ -112,6 +112,10 @@ impl Trial {
             if let Some(fault) = unsound(&path) {
                 outcome.faults.push(format!("uext4 {words}: {fault}"));
             }
+            let what = &outcome.what;
+            if ended == Ended::Well && what.contains(craft::PARENTS) && !what.contains(craft::CUT) {
+                outcome.faults.push(format!("uext4 {words}: took a name with .."));
+            }
             if ended == Ended::Well {
                 self.look(words, &mut outcome)?;
             }

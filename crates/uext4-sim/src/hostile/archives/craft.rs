@@ -21,6 +21,11 @@ pub(super) enum Sort {
 /// Of paths with more levels than there are inodes for, or than verbs that walk enter.
 pub(super) const TOO_DEEP: &str = "a path that is too deep";
 
+/// Of names that no option allows.
+pub(super) const PARENTS: &str = "names with ..";
+/// Of archives that may have lost their last entries.
+pub(super) const CUT: &str = "cut at the end";
+
 type Recipe = (Sort, &'static str, fn(&mut Mutator) -> Vec<Entry>);
 
 /// What archives are made of.
@@ -41,7 +46,7 @@ const RECIPES: &[Recipe] = &[
     (Sort::Taken, "modes of the target itself", target),
     (Sort::Allowed, "absolute names", absolute),
     (Sort::Allowed, "names behind links", behind_links),
-    (Sort::Refused, "names with ..", parents),
+    (Sort::Refused, PARENTS, parents),
     (Sort::Refused, "hard links to nothing", dangling),
     (Sort::Refused, "names of 256 bytes", |m| vec![long(m, 256)]),
     (Sort::Refused, "lengths that nothing follows", lengths),
@@ -82,7 +87,7 @@ pub(super) fn crafted(mutator: &mut Mutator, outside: &[u8]) -> (Vec<u8>, String
         1 => {
             let cut = mutator.below(bytes.len().min(4 * BLOCK));
             bytes.truncate(bytes.len() - cut);
-            what.push("cut at the end");
+            what.push(CUT);
         }
         _ => bytes.resize(bytes.len() + 2 * BLOCK, 0),
     }

@@ -68,7 +68,8 @@ pub(super) fn crafted(mutator: &mut Mutator, outside: &[u8]) -> (Vec<u8>, String
         // The last one is of the worst sort: what is behind an entry that ends all is not tried.
         let pool: Vec<&&Recipe> = match n + 1 == count {
             true => recipes.iter().filter(|(sort, ..)| *sort == worst).collect(),
-            false => recipes.iter().collect(),
+            // One refusal alone, so that a missing one shows in the status.
+            false => recipes.iter().filter(|(sort, ..)| *sort != Sort::Refused).collect(),
         };
         let (_, name, make) = **mutator.pick(&pool);
         what.push(name);

@@ -51,6 +51,7 @@ mod pattern;
 mod place;
 mod progress;
 mod prometheus;
+mod queue;
 mod runs;
 mod signature;
 mod spec;

@@ -7,7 +7,7 @@ use super::ownership::Ownership;
 use crate::copy::{Meta, Source, Try, Xattr};
 
 /// Decides of a file, whose path messages have, whether it is left out.
-pub(crate) type LeaveOut<'a> = dyn Fn(&Meta, &[u8]) -> Try<bool> + 'a;
+pub(crate) type LeaveOut<'a> = dyn Fn(&Meta, &[u8]) -> Try<bool> + Sync + 'a;
 
 /// A source whose files come in the order of their names.
 pub(crate) struct Mapped<'a, S> {

@@ -13,7 +13,7 @@ use std::ffi::{CString, OsStr};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rustix::fs::{
     AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps, Uid, XattrFlags,
@@ -22,7 +22,7 @@ use rustix::io::Errno;
 use uext4::{FileKind, Timestamp};
 use uext4_archive::{Acl, XATTR_ACCESS, XATTR_DEFAULT};
 
-use crate::copy::{Meta, Target, There, Try, Xattr, check_name};
+use crate::copy::{Meta, Target, There, Try, Undo, Xattr, check_name};
 use crate::failure::Why;
 
 /// Numbers of file systems, as of statfs(2), that tell errors of writes when a file is closed or
@@ -50,6 +50,16 @@ pub(crate) struct HostTargetNode {
     stream: Option<Cell<u64>>,
     /// Neither made here nor the caller's: its attributes stay.
     is_foreign: bool,
+    /// A directory that was made here, and what is made in it: nobody else can write there, and
+    /// there is no access list to inherit.
+    own: Option<Arc<Own>>,
+}
+
+/// What is known of all files that are made in a directory of our own.
+#[derive(Default)]
+struct Own {
+    /// Their owner and group as they are made, once the first one is there.
+    owner: OnceLock<(u32, u32)>,
 }
 
 impl HostTarget {
@@ -70,6 +80,7 @@ impl HostTarget {
             path: Vec::new(),
             stream: None,
             is_foreign: false,
+            own: None,
         }
     }
 
@@ -170,21 +181,35 @@ impl HostTargetNode {
     /// What was made, or a directory that was there.
     fn new(dir: &Arc<OwnedFd>, name: CString, open: Option<OwnedFd>, path: Vec<u8>) -> Self {
         let (dir, open) = (Arc::clone(dir), open.map(Arc::new));
-        Self { dir, name, open, held: None, path, stream: None, is_foreign: false }
+        Self { dir, name, open, held: None, path, stream: None, is_foreign: false, own: None }
     }
 
-    /// What was just made and is not opened. Another program may have put
-    /// something else there, which must get neither owner nor mode.
-    fn hold(mut self, kind: FileType, device: u64) -> Try<Self> {
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let held = rustix::fs::openat(&self.dir, &self.name, flags, Mode::empty())?;
-        let stat = rustix::fs::fstat(&held)?;
-        let there = (FileType::from_raw_mode(stat.st_mode), stat.st_rdev, stat.st_nlink);
-        if there != (kind, device, 1) {
-            return Err(Why::new("was replaced by another program"));
+    /// A directory that was just made, if it is that.
+    fn into_own(self) -> Try<Self> {
+        let dir = self.file()?;
+        let stat = rustix::fs::fstat(dir)?;
+        let is_own = stat.st_uid == rustix::process::geteuid().as_raw() && stat.st_mode & 0o77 == 0;
+        let list = rustix::fs::fgetxattr(dir, c"system.posix_acl_default", &mut [0_u8; 0]);
+        let has_none = matches!(list, Err(Errno::NODATA | Errno::NOTSUP));
+        let own = (is_own && has_none).then(Arc::default);
+        Ok(Self { own, ..self })
+    }
+
+    /// A file that was just made in `dir`.
+    fn made_in(self, dir: &Self) -> Try<Self> {
+        let Some(own) = &dir.own else { return Ok(self) };
+        if own.owner.get().is_none() {
+            let stat = rustix::fs::fstat(self.file()?)?;
+            let _ = own.owner.set((stat.st_uid, stat.st_gid));
         }
-        self.held = Some(held);
-        Ok(self)
+        Ok(Self { own: Some(Arc::clone(own)), ..self })
+    }
+
+    /// Whether it was made with the owner that `meta` names.
+    fn is_born_as(&self, meta: &Meta) -> bool {
+        let is_directory = meta.kind == FileKind::Directory;
+        let owner = self.own.as_ref().filter(|_| !is_directory).and_then(|own| own.owner.get());
+        owner == Some(&(meta.uid, meta.gid))
     }
 
     fn held(&self) -> Try<&OwnedFd> {
@@ -198,6 +223,9 @@ impl HostTargetNode {
 
     /// Whether owner and group are those that `meta` names.
     fn is_owned_as(&self, meta: &Meta) -> Try<bool> {
+        if self.is_born_as(meta) {
+            return Ok(true);
+        }
         let stat = match &self.open {
             Some(file) => rustix::fs::fstat(file)?,
             None => rustix::fs::fstat(self.held()?)?,
@@ -218,6 +246,12 @@ impl HostTargetNode {
             at.set(at.get() + len as u64);
         }
         Ok(())
+    }
+}
+
+impl Undo for HostTarget {
+    fn undo(&self, made: &HostTargetNode) -> Try<()> {
+        Ok(rustix::fs::unlinkat(&made.dir, &made.name, AtFlags::empty())?)
     }
 }
 
@@ -274,6 +308,8 @@ impl Target for HostTarget {
             path,
             stream: (!is_file).then(Cell::default),
             is_foreign: !is_file || !is_own,
+            own: None,
+            own: None,
         }))
     }
 
@@ -287,10 +323,11 @@ impl Target for HostTarget {
 
     fn directory(&self, dir: &HostTargetNode, name: &[u8]) -> Try<HostTargetNode> {
         let (open, name, path) = place(dir, name)?;
-        match rustix::fs::mkdirat(open, &name, Mode::RWXU) {
-            Ok(()) | Err(Errno::EXIST) => {}
+        let is_new = match rustix::fs::mkdirat(open, &name, Mode::RWXU) {
+            Ok(()) => true,
+            Err(Errno::EXIST) => false,
             Err(error) => return Err(error.into()),
-        }
+        };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let made = match rustix::fs::openat(open, &name, flags, Mode::empty()) {
             Err(Errno::NOTDIR | Errno::LOOP) => {
@@ -298,16 +335,25 @@ impl Target for HostTarget {
             }
             other => other?,
         };
-        Ok(HostTargetNode::new(open, name, Some(made), path))
+        let node = HostTargetNode::new(open, name, Some(made), path);
+        if is_new { node.into_own() } else { Ok(node) }
+    }
+
+    fn new_file(&self, dir: &HostTargetNode, name: &[u8]) -> Try<Option<HostTargetNode>> {
+        let (open, name, path) = place(dir, name)?;
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match rustix::fs::openat(open, &name, flags, Mode::RUSR | Mode::WUSR) {
+            Ok(file) => HostTargetNode::new(open, name, Some(file), path).made_in(dir).map(Some),
+            Err(Errno::EXIST) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn file(&self, dir: &HostTargetNode, name: &[u8]) -> Try<HostTargetNode> {
-        let (open, name, path) = place(dir, name)?;
-        self.clear(open, &name, FileType::RegularFile)?;
-        let flags =
-            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(open, &name, flags, Mode::RUSR | Mode::WUSR)?;
-        Ok(HostTargetNode::new(open, name, Some(file), path))
+        let (open, c_name, _) = place(dir, name)?;
+        self.clear(open, &c_name, FileType::RegularFile)?;
+        self.new_file(dir, name)?.ok_or_else(|| Errno::EXIST.into())
     }
 
     fn discard(&self, dir: &HostTargetNode, name: &[u8]) -> Try<()> {
@@ -364,7 +410,7 @@ impl Target for HostTarget {
     }
 
     fn set_owner(&self, node: &HostTargetNode, meta: &Meta) -> Try<()> {
-        if node.is_foreign {
+        if node.is_foreign || node.is_born_as(meta) {
             return Ok(());
         }
         if !self.is_root {
@@ -408,7 +454,7 @@ impl Target for HostTarget {
     }
 
     fn remove_xattr(&self, node: &HostTargetNode, name: &[u8]) -> Try<()> {
-        if node.is_foreign {
+        if node.is_foreign || node.own.is_some() {
             return Ok(());
         }
         let name = OsStr::from_bytes(name);

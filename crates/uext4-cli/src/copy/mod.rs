@@ -2,7 +2,8 @@
 //!
 //! What: [`Source`] and [`Target`] are what a side must offer; [`tree`] walks. Kept: contents with
 //! their holes, modes, owners, times to the nanosecond, extended attributes, hard links among the
-//! files copied, symbolic links, devices, fifos and sockets; names as bytes.
+//! files copied, symbolic links, devices, fifos and sockets; names as bytes. [`leaf`] has what is left
+//! of a regular file once it is made, which other threads may do.
 //!
 //! Invariants:
 //! - A name from a source is one path component; anything else is refused ([`check_name`]).
@@ -14,6 +15,7 @@ pub(crate) mod host_source;
 pub(crate) mod host_target;
 pub(crate) mod image_source;
 pub(crate) mod image_target;
+pub(crate) mod leaf;
 pub(crate) mod tree;
 
 use std::ops::Range;
@@ -124,13 +126,18 @@ pub(crate) trait Target {
     fn there(&self, dir: &Self::Node, name: &[u8]) -> Try<Option<There>>;
     /// A directory, new or there already.
     fn directory(&self, dir: &Self::Node, name: &[u8]) -> Try<Self::Node>;
+    /// A new empty file, where nothing is there. `None`: something is, or the side looks first.
+    fn new_file(&self, dir: &Self::Node, name: &[u8]) -> Try<Option<Self::Node>> {
+        let _ = (dir, name);
+        Ok(None)
+    }
     /// A new empty file, in place of what is there.
     fn file(&self, dir: &Self::Node, name: &[u8]) -> Try<Self::Node>;
     /// Removes a file that was just made, of which only a part could be written.
     fn discard(&self, dir: &Self::Node, name: &[u8]) -> Try<()>;
     /// Writes all of `data`.
     fn write(&self, node: &Self::Node, offset: u64, data: &[u8]) -> Try<()>;
-    /// Sets the length, so that a hole at the end is there.
+    /// Sets the length, so that a hole at the end is there; not asked for where data ends with it.
     fn set_len(&self, node: &Self::Node, len: u64) -> Try<()>;
     /// A new symbolic link, in place of what is there.
     fn symlink(&self, dir: &Self::Node, name: &[u8], target: &[u8]) -> Try<Self::Node>;
@@ -148,6 +155,12 @@ pub(crate) trait Target {
     fn remove_xattr(&self, node: &Self::Node, name: &[u8]) -> Try<()>;
     /// Mode and times, when all else is done; errors of earlier writes come out here.
     fn finish(&self, node: &Self::Node, meta: &Meta) -> Try<()>;
+}
+
+/// A target whose files know where they are, so that any thread can take one away.
+pub(crate) trait Undo: Target {
+    /// Removes a file that was just made.
+    fn undo(&self, made: &Self::Node) -> Try<()>;
 }
 
 /// The mode of a file whose access list cannot be kept. Its group bits are the list's mask; those

@@ -7,16 +7,13 @@ use std::collections::{HashMap, HashSet};
 use std::vec::IntoIter;
 
 use uext4::FileKind;
-use uext4_archive::Acl;
 
-use crate::copy::{Id, Meta, Source, Target, There, Try, check_name, mode_without_list};
+use crate::copy::leaf::{Crew, Done, Filler, Leaf, whole};
+use crate::copy::{Id, Meta, Source, Target, There, Try, check_name};
 use crate::failure::{Outcome, Why};
 use crate::output::Told;
 use crate::progress::Progress;
 use crate::spec;
-
-/// Bytes copied at a time.
-const COPY_BYTES: usize = 1 << 20;
 
 /// What a copy is asked to do.
 #[derive(Clone, Copy, Debug, Default)]
@@ -34,15 +31,16 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
+    /// Whether something that is there may stay.
+    fn may_keep(&self) -> bool {
+        self.no_clobber || self.update
+    }
+
     /// Whether what is there stays.
     pub(crate) fn keeps(&self, there: There, meta: &Meta) -> bool {
         self.no_clobber || self.update && there.mtime >= (meta.mtime.secs, meta.mtime.nanos)
     }
 }
-
-/// Access lists, which a new file may get from its directory although the source has none. The
-/// second one is a directory's.
-const INHERITED: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
 
 /// Files with several names that were copied, by what they are in the source: hard links are kept
 /// among all that is copied with one table.
@@ -58,21 +56,14 @@ pub(crate) struct Reports<'a> {
     pub(crate) images: &'a [Id],
 }
 
-/// Nothing below it is next; what became shorter is there as far as it goes, and told.
-fn whole<L>(is_whole: bool) -> Try<Option<L>> {
-    match is_whole {
-        true => Ok(None),
-        false => Err(Why::new("became shorter while it was read")),
-    }
-}
-
 /// State of one copy.
 pub(crate) struct Copier<'a, S: Source, T: Target> {
     source: &'a S,
     target: &'a T,
     settings: Settings,
     links: &'a mut Links<T>,
-    buffer: Vec<u8>,
+    filler: Filler<'a, S, T>,
+    crew: Option<&'a Crew<S, T>>,
     progress: &'a mut Progress,
     outcome: &'a mut Outcome,
     images: &'a [Id],
@@ -99,7 +90,7 @@ pub(crate) struct Words<'w> {
 
 impl Words<'_> {
     /// A step of the target; where it fails the message names the target.
-    fn target<T>(self, step: Try<T>) -> Try<T> {
+    pub(crate) fn target<T>(self, step: Try<T>) -> Try<T> {
         step.map_err(|why| why.of(spec::show(self.to)))
     }
 }
@@ -122,9 +113,32 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         links: &'a mut Links<T>,
         Reports { progress, outcome, images }: Reports<'a>,
     ) -> Self {
-        let buffer = vec![0; COPY_BYTES];
-        let is_full = false;
-        Self { source, target, settings, links, buffer, progress, outcome, images, is_full }
+        let filler = Filler::new(source, target);
+        let (crew, is_full) = (None, false);
+        Self { source, target, settings, links, filler, crew, progress, outcome, images, is_full }
+    }
+
+    /// The same, which leaves the content of new files to the threads of `crew`. Nothing is
+    /// finished before [`Self::settle`].
+    pub(crate) fn with_crew(self, crew: &'a Crew<S, T>) -> Self {
+        Self { crew: Some(crew), ..self }
+    }
+
+    /// Waits for the crew.
+    pub(crate) fn settle(&mut self) {
+        if let Some(crew) = self.crew {
+            crew.wait();
+            self.report(crew);
+        }
+    }
+
+    /// Tells what the crew has done.
+    fn report(&mut self, crew: &Crew<S, T>) {
+        let Done { bytes, failures } = crew.news();
+        self.progress.add_bytes(bytes);
+        for (path, why) in failures {
+            self.note(&path, why);
+        }
     }
 
     /// Whether nothing more can be written. What stands where the next file would go must stay.
@@ -175,7 +189,7 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
                 // Last of all: making the entries has changed the directory's times.
                 let meta = self.source.meta(&done.node);
                 let words = Words { path: &done.path, to: &done.to };
-                if let Err(why) = self.dress(&done.node, &done.made, meta, words) {
+                if let Err(why) = self.filler.dress(&done.node, &done.made, meta, words) {
                     self.note(&done.path, why);
                 }
                 continue;
@@ -220,6 +234,28 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         Spot { dir, name, is_meant }: Spot<'_, T::Node>,
     ) -> Try<Option<Level<S, T>>> {
         let meta = self.source.meta(&node);
+        // Most files are new: what stands at a name is asked for where something does. A file is
+        // linked to only after its content has been written, so not by the crew; and what gives way
+        // to another stays until all before it is known to have been written.
+        let is_plain = meta.kind == FileKind::Regular && !is_meant && meta.links <= 1;
+        if let Some(crew) = self.crew
+            && is_plain
+            && !self.settings.may_keep()
+            && !self.images.contains(&meta.id)
+        {
+            self.source.check_readable(&node)?;
+            if let Some(made) = words.target(self.target.new_file(dir, name))? {
+                self.tell(words);
+                self.progress.add_file();
+                let (path, to) = (words.path.to_vec(), words.to.to_vec());
+                self.hand_over(crew, Leaf { node, made, meta, path, to })?;
+                return Ok(None);
+            }
+            self.settle();
+            if self.is_full {
+                return Ok(None);
+            }
+        }
         let there = words.target(self.target.there(dir, name))?;
         if there.as_ref().is_some_and(|there| there.id == meta.id) {
             return Err(Why::new("source and target are the same file"));
@@ -248,8 +284,8 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         self.progress.add_file();
         if is_meant && let Some(made) = words.target(self.target.in_place(dir, name, meta.kind))? {
             let is_whole = self.contents(&node, &made, &meta, words)?;
-            self.dress(&node, &made, meta, words)?;
-            return whole(is_whole);
+            self.filler.dress(&node, &made, meta, words)?;
+            return whole(is_whole).map(|()| None);
         }
         if let Some(saved) = self.links.get(&meta.id) {
             words.target(self.target.link(dir, name, saved))?;
@@ -274,11 +310,10 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         if meta.links > 1 {
             self.links.insert(meta.id, self.target.save(&made));
         }
-        self.dress(&node, &made, meta, words)?;
-        whole(is_whole)
+        self.filler.dress(&node, &made, meta, words)?;
+        whole(is_whole).map(|()| None)
     }
 
-    /// `false`: there was less than the size that the source had at first.
     fn contents(
         &mut self,
         node: &S::Node,
@@ -286,65 +321,19 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         meta: &Meta,
         words: Words<'_>,
     ) -> Try<bool> {
-        let mut offset = 0;
-        while let Some(data) = self.source.next_data(node, offset)? {
-            offset = data.start;
-            while offset < data.end {
-                let left = usize::try_from(data.end - offset).unwrap_or(usize::MAX);
-                let want = self.buffer.len().min(left);
-                let got = self.source.read(node, offset, &mut self.buffer[..want])?;
-                if got == 0 {
-                    let is_stream = data.end == u64::MAX;
-                    return Ok(is_stream);
-                }
-                words.target(self.target.write(made, offset, &self.buffer[..got]))?;
-                offset += got as u64;
-                self.progress.add_bytes(got as u64);
-            }
-        }
-        words.target(self.target.set_len(made, meta.size))?;
-        Ok(true)
+        let progress = &self.progress;
+        let count = &mut |bytes| progress.add_bytes(bytes);
+        self.filler.contents((node, made), meta, words, count)
     }
 
-    /// Owner, attributes, mode and times, in the order that keeps each.
-    fn dress(&self, node: &S::Node, made: &T::Node, mut meta: Meta, words: Words<'_>) -> Try<()> {
-        words.target(self.target.set_owner(made, &meta))?;
-        let attributes = self.attributes(node, made, &mut meta, words);
-        // Also after a failure: a file that is newer than its source is taken for a copy of it.
-        words.target(self.target.finish(made, &meta))?;
-        attributes
-    }
-
-    /// All attributes that can be given; the first failure is told. Where an access list cannot be,
-    /// the mode gives no more than it would have.
-    fn attributes(
-        &self,
-        node: &S::Node,
-        made: &T::Node,
-        meta: &mut Meta,
-        words: Words<'_>,
-    ) -> Try<()> {
-        let xattrs = self.source.xattrs(node)?;
-        let mut outcome = Ok(());
-        let lists = match meta.kind {
-            FileKind::Symlink => 0,
-            FileKind::Directory => 2,
-            _ => 1,
-        };
-        for name in &INHERITED[..lists] {
-            if xattrs.iter().all(|xattr| xattr.name != **name) {
-                outcome = outcome.and(words.target(self.target.remove_xattr(made, name)));
-            }
+    /// Hands a new file to the crew.
+    fn hand_over(&mut self, crew: &Crew<S, T>, leaf: Leaf<S, T>) -> Try<()> {
+        let is_taken = crew.push(leaf);
+        self.report(crew);
+        let broken = || Why::new("a thread that writes files has ended");
+        is_taken.then_some(()).ok_or_else(broken)
         }
-        for xattr in &xattrs {
-            let set = words.target(self.target.set_xattr(made, xattr));
-            if set.is_err() && xattr.name == INHERITED[0] {
-                let list = Acl::from_xattr(&xattr.value);
-                meta.mode = list.map_or(meta.mode, |list| mode_without_list(meta.mode, &list));
-            }
-            outcome = outcome.and(set);
-        }
-        outcome
+        self.filler.dress(&node, &made, &meta, words)
     }
 
     fn tell(&self, Words { path, to }: Words<'_>) {

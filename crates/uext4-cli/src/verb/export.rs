@@ -2,13 +2,13 @@
 //!
 //! An archive is written by `archive::export`, a directory is copied by the code of `cp`.
 
-use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use clap::ValueEnum;
 use uext4::{FileKind, Ino, InodeRef, Volume};
@@ -22,6 +22,7 @@ use crate::copy::Meta;
 use crate::copy::guarded::Guarded;
 use crate::copy::host_target::HostTarget;
 use crate::copy::image_source::ImageSource;
+use crate::copy::leaf::{Crew, Filler};
 use crate::copy::tree::{Copier, Links, Reports, Settings, Words};
 use crate::examples::{self, Examples};
 use crate::failure::{At, Outcome, Result, Why};
@@ -184,7 +185,8 @@ impl Job<'_> {
     fn to_directory(&self, dir: &InodeRef) -> Result<()> {
         let to = PathBuf::from(&self.args.target);
         let target = Self::open_directory(&to).at(VERB, to.display())?;
-        let (first, refused) = (Cell::new(None), Cell::new(0_u64));
+        // The first device, and how many there are.
+        let refused = Mutex::new((None, 0_u64));
         let leave_out = |meta: &Meta, path: &[u8]| {
             if self.left_out.is_some_and(|ino| u64::from(ino.get()) == meta.id.1) {
                 return Ok(true);
@@ -193,9 +195,9 @@ impl Job<'_> {
             if self.args.devices || !is_device {
                 return Ok(false);
             }
-            refused.set(refused.get() + 1);
-            let shown = first.take().unwrap_or_else(|| spec::show(path));
-            first.set(Some(shown));
+            let mut refused = refused.lock().unwrap_or_else(PoisonError::into_inner);
+            refused.0.get_or_insert_with(|| spec::show(path));
+            refused.1 += 1;
             Ok(true)
         };
         let image = ImageSource::new(self.volume, 0);
@@ -210,11 +212,25 @@ impl Job<'_> {
             verbose: self.args.verbose,
             ..Settings::default()
         };
-        let mut copier = Copier::new(&source, &target, settings, &mut links, reports);
-        let words = Words { path: &self.path.path, to: self.args.target.as_encoded_bytes() };
-        copier.copy_contents(ImageSource::node(dir.clone()), words, target.root());
-        if let Some(first) = first.take() {
-            let all = match refused.get() {
+        let crew = Crew::new();
+        std::thread::scope(|scope| {
+            let mut copier = Copier::new(&source, &target, settings, &mut links, reports);
+            // The threads end with the crew, also when this one panics.
+            let _closing = crew.closing();
+            let work = || crew.work(Filler::new(&source, &target));
+            let count = std::thread::available_parallelism().map_or(1, usize::from);
+            let threads = (0..count).filter(|_| count > 1);
+            let start = || std::thread::Builder::new().name("uext4-export".to_owned());
+            if threads.filter(|_| start().spawn_scoped(scope, work).is_ok()).count() > 0 {
+                copier = copier.with_crew(&crew);
+            }
+            let words = Words { path: &self.path.path, to: self.args.target.as_encoded_bytes() };
+            copier.copy_contents(ImageSource::node(dir.clone()), words, target.root());
+            copier.settle();
+        });
+        let (first, refused) = refused.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if let Some(first) = first {
+            let all = match refused {
                 1 => "is a device; left out".to_owned(),
                 all => format!("is a device, the first of {all}; left out"),
             };

@@ -7,7 +7,7 @@ use uext4::{
 use uext4_archive::{XATTR_ACCESS, XATTR_DEFAULT};
 
 use super::places::Dir;
-use super::queue::Small;
+use super::queued::Small;
 use crate::copy::Xattr;
 use crate::failure::Why;
 use crate::operands::{Try, entry, why_not_made};

@@ -1,7 +1,7 @@
 //! Unpacking a tar stream into an image.
 //!
 //! What: the calling thread reads the stream and makes directories, links, special files and large
-//! files in order ([`Unpacker`]); small files are made by threads of a [`queue`](queue::Queue).
+//! files in order ([`Unpacker`]); small files are made by threads of a [`Queue`].
 //! [`places`] finds the directory of an entry, [`maker`] makes and replaces files.
 //!
 //! Invariants: what an entry depends on is there before the entry is done: a name that the queue
@@ -13,7 +13,7 @@
 mod late;
 mod maker;
 mod places;
-mod queue;
+mod queued;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,13 +27,14 @@ use crate::failure::{Outcome, Why};
 use crate::operands::Try;
 use crate::output::Told;
 use crate::progress::Progress;
+use crate::queue::Queue;
 use crate::spec::ImagePath;
 
 use super::ownership::Ownership;
 use late::LateTimes;
 use maker::{Attributes, Maker};
 use places::{Dir, Found, Missing, Places};
-use queue::{Queue, Queued, Small};
+use queued::{LIMITS, Queued, Small};
 
 /// Files up to this length are made by the threads of the queue.
 const SMALL_BYTES: u64 = 256 << 10;
@@ -107,7 +108,7 @@ pub(crate) fn unpack(
         outcome: Mutex::new(std::mem::take(outcome)),
         is_final: AtomicBool::new(false),
     };
-    let (maker, queue) = (Maker::new(place.volume), Queue::new());
+    let (maker, queue) = (Maker::new(place.volume), Queue::new(LIMITS));
     let read = std::thread::scope(|scope| {
         for _ in 0..settings.threads.max(1) {
             scope.spawn(|| {
@@ -155,7 +156,7 @@ struct Unpacker<'a> {
     progress: &'a mut Progress,
     failures: &'a Failures<'a>,
     maker: &'a Maker<'a>,
-    queue: &'a Queue,
+    queue: &'a Queue<Small>,
     /// Names that may be in the queue.
     queued: Queued,
     places: Places<'a>,
@@ -389,7 +390,8 @@ impl Unpacker<'_> {
             self.settle();
         }
         self.queued.insert(small.dir.inode.ino(), &small.name);
-        if !self.queue.push(small) {
+        let bytes = small.bytes();
+        if !self.queue.push(small, bytes) {
             return Err(Trouble::Stream(Why::new("a thread that makes files has ended")));
         }
         Ok(())

@@ -7,7 +7,7 @@ use uext4_archive::XATTR_DEFAULT;
 use uext4_ondisk::InodeFlags;
 
 use super::Place;
-use super::queue::Queued;
+use super::queued::Queued;
 use crate::failure::Why;
 use crate::image_path::{Last, resolve};
 use crate::operands::{Try, entry};

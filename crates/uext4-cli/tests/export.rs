@@ -116,6 +116,58 @@ fn a_directory_of_the_host_is_what_went_in() {
     }
 }
 
+/// Fault model: several threads leave another tree than one: a directory that is finished before
+/// what is in it, a file that is not filled at the end, an owner or an access list that a shortcut
+/// has left out where the target's own directory gives another.
+#[test]
+fn threads_leave_what_one_leaves() {
+    let scratch = Scratch::in_memory();
+    let (source, image) = (scratch.path("source"), image(&scratch));
+    tree::make(&source);
+    let want = tree::describe(&source);
+    run_ok(["import".as_ref(), source.as_os_str(), image.as_os_str()]);
+    // What is made below gets an access list, and the group of the directory.
+    let entry = |tag: u16, rights: u16, id: u32| {
+        [&tag.to_le_bytes()[..], &rights.to_le_bytes(), &id.to_le_bytes()].concat()
+    };
+    let all =
+        [(1, 7, u32::MAX), (2, 7, 12), (4, 5, u32::MAX), (16, 7, u32::MAX), (32, 5, u32::MAX)];
+    let entries = all.map(|(tag, rights, id)| entry(tag, rights, id)).concat();
+    let list = [&2_u32.to_le_bytes()[..], &entries].concat();
+    for (number, processors) in ["0", "0-1", "0-1"].into_iter().enumerate() {
+        let out = scratch.path(format!("out-{number}"));
+        fs::create_dir(&out).unwrap();
+        // Of the last one: those of the image count in any case.
+        if number == 2 {
+            let name = "system.posix_acl_default";
+            match rustix::fs::setxattr(&out, name, &list, rustix::fs::XattrFlags::empty()) {
+                Err(rustix::io::Errno::NOTSUP) => continue,
+                set => set.unwrap(),
+            }
+            fs::set_permissions(&out, fs::Permissions::from_mode(0o2755)).unwrap();
+            if is_root() {
+                std::os::unix::fs::chown(&out, None, Some(13)).unwrap();
+            }
+        }
+        let uext4 = env!("CARGO_BIN_EXE_uext4");
+        let mut export = match common::has("taskset") {
+            true => common::system("taskset"),
+            false => common::system(uext4),
+        };
+        if common::has("taskset") {
+            export.args(["-c", processors, uext4]);
+        }
+        let output = export.args(["export", "--devices"]).arg(&image).arg(&out).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        tree::assert_same(&want, &tree::describe(&out));
+        for name in ["big", "many/file-with-a-name-00001", "deep/er"] {
+            let path = out.join(name);
+            let list = rustix::fs::getxattr(&path, "system.posix_acl_access", &mut [0_u8; 64]);
+            assert!(list.is_err(), "{name} has an access list of its own");
+        }
+    }
+}
+
 /// Names of the image's own users are in the archive, and those of the host are not.
 #[test]
 fn names_of_owners_are_the_images() {

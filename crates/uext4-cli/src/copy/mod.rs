@@ -2,8 +2,8 @@
 //!
 //! What: [`Source`] and [`Target`] are what a side must offer; [`tree`] walks. Kept: contents with
 //! their holes, modes, owners, times to the nanosecond, extended attributes, hard links among the
-//! files copied, symbolic links, devices, fifos and sockets; names as bytes. [`leaf`] has what is left
-//! of a regular file once it is made, which other threads may do.
+//! files copied, symbolic links, devices, fifos and sockets; names as bytes. [`leaf`] has what is
+//! left of a regular file once it is made, which other threads may do.
 //!
 //! Invariants:
 //! - A name from a source is one path component; anything else is refused ([`check_name`]).

@@ -212,6 +212,20 @@ impl HostTargetNode {
         owner == Some(&(meta.uid, meta.gid))
     }
 
+    /// What was just made and is not opened. Another program may have put
+    /// something else there, which must get neither owner nor mode.
+    fn hold(mut self, kind: FileType, device: u64) -> Try<Self> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let held = rustix::fs::openat(&self.dir, &self.name, flags, Mode::empty())?;
+        let stat = rustix::fs::fstat(&held)?;
+        let there = (FileType::from_raw_mode(stat.st_mode), stat.st_rdev, stat.st_nlink);
+        if there != (kind, device, 1) {
+            return Err(Why::new("was replaced by another program"));
+        }
+        self.held = Some(held);
+        Ok(self)
+    }
+
     fn held(&self) -> Try<&OwnedFd> {
         self.held.as_ref().ok_or_else(|| Why::new("not open"))
     }
@@ -308,7 +322,6 @@ impl Target for HostTarget {
             path,
             stream: (!is_file).then(Cell::default),
             is_foreign: !is_file || !is_own,
-            own: None,
             own: None,
         }))
     }

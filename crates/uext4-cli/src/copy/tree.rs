@@ -332,8 +332,6 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         self.report(crew);
         let broken = || Why::new("a thread that writes files has ended");
         is_taken.then_some(()).ok_or_else(broken)
-        }
-        self.filler.dress(&node, &made, &meta, words)
     }
 
     fn tell(&self, Words { path, to }: Words<'_>) {

@@ -411,3 +411,41 @@ fn a_hostile_image_is_told_and_stays_inside() {
     assert!(listed.status.success(), "{listed:?}");
     assert!(!String::from_utf8_lossy(&listed.stdout).contains(".."), "{listed:?}");
 }
+
+/// Several threads write when the host's file system becomes full: no file that is there is a half
+/// one, and a file that was to give way is still the old one.
+#[test]
+fn a_full_host_has_no_half_of_a_file() {
+    let scratch = Scratch::new();
+    let (source, full) = (scratch.path("source"), scratch.path("full"));
+    fs::create_dir(&source).unwrap();
+    fs::create_dir(&full).unwrap();
+    for number in 10..30 {
+        fs::write(source.join(format!("f{number}")), vec![number; 1_000_000]).unwrap();
+    }
+    let image = image(&scratch);
+    run_ok(["import".as_ref(), source.as_os_str(), image.as_os_str()]);
+    let tmpfs = ["-t", "tmpfs", "-o", "size=9m", "none"];
+    if !is_root() || !common::system("mount").args(tmpfs).arg(&full).status().unwrap().success() {
+        skip!("no small tmpfs: not root");
+    }
+    let out = full.join("out");
+    fs::create_dir(&out).unwrap();
+    fs::write(out.join("f29"), b"old").unwrap();
+    let output = run(["export".as_ref(), image.as_os_str(), out.as_os_str()]);
+    let there: Vec<(OsString, Vec<u8>)> = fs::read_dir(&out)
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .map(|entry| (entry.file_name(), fs::read(entry.path()).unwrap()))
+        .collect();
+    assert!(common::system("umount").arg(&full).status().unwrap().success());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+    assert!(said.contains("No space left on device"), "{said}");
+    assert!((6..20).contains(&there.len()), "{} files", there.len());
+    for (name, content) in there {
+        let whole = fs::read(source.join(&name)).unwrap();
+        let is_old = name == "f29" && content == b"old";
+        assert!(is_old || content == whole, "{}: {} bytes", name.display(), content.len());
+    }
+}

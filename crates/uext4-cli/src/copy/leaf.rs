@@ -57,8 +57,8 @@ impl<'a, S: Source, T: Target> Filler<'a, S, T> {
         Self { source, target, buffer: vec![0; COPY_BYTES] }
     }
 
-    /// Content; `count` is told how many bytes more there are. `false`: there was less than the size
-    /// that the source had at first.
+    /// Content; `count` is told how many bytes more there are. `false`: there was less than the
+    /// size that the source had at first.
     pub(crate) fn contents(
         &mut self,
         (node, made): (&S::Node, &T::Node),

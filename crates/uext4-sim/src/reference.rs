@@ -146,6 +146,11 @@ impl Reference {
             Step::Rename { from, to, how } => self.rename(from, to, rename_mode(how)),
             Step::SetXattr { at, name, len } => {
                 let inode = self.find(at).ok_or(Refused)?;
+                let kind = self.inodes[inode].node.kind;
+                // A whiteout, which a rename leaves, is a device.
+                if !matches!(kind, FileKind::Regular | FileKind::Directory) {
+                    return Err(Refused);
+                }
                 let value = vec![b'v'; usize::from(len % 200)];
                 self.inodes[inode].node.xattrs.insert(xattr_name(name), value);
                 Ok(())

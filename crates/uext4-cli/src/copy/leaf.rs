@@ -3,7 +3,11 @@
 //!
 //! What: a [`Filler`] does it. The walk does so itself, or hands the file to the threads of a
 //! [`Crew`]: those touch nothing but the file that they were given, so that the walk may finish
-//! the directory that it is in, and link to it, meanwhile.
+//! the directory that it is in meanwhile. A file with several names is the walk's own, as a
+//! link is made to a whole file only. So is one that takes the place of another.
+//!
+//! Locks: those of the queue and of what is done are never held together, nor while a file is
+//! written.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -6,6 +6,9 @@
 //! Server: [`uext4_fuse_server`], by io_uring where the kernel offers it and by `/dev/fuse` else,
 //! each request served by the thread that took it. We attach the mount ourselves ([`mod@attach`]).
 //!
+//! A program may put a handler of its own between the kernel and the adapter
+//! ([`Session::start_with`]): to see or to refuse what is asked.
+//!
 //! Permissions: the engine checks none. A mount therefore has the kernel's `default_permissions`,
 //! unless `-o fakeroot` asks for none (then `allow_other` is refused) or only root may enter
 //! ([`FuseOptions::kernel_checks`]).

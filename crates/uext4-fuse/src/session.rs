@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use uext4::Volume;
-use uext4_fuse_server::{Config, Monitor, Transport};
+use uext4_fuse_server::{Config, Handler, Monitor, Transport};
 
 use crate::attach::{self, Detach};
 use crate::mountinfo::{self, MountPoint};
@@ -39,8 +39,19 @@ impl std::error::Error for MountError {
 /// A mounted volume being served. Dropping it neither unmounts nor waits.
 pub struct Session {
     dir: PathBuf,
-    session: Arc<uext4_fuse_server::Session<Server>>,
+    session: Arc<dyn Served>,
     connection: Option<u32>,
+}
+
+/// A session, whatever answers its requests.
+trait Served: Monitor {
+    fn join(&self) -> io::Result<()>;
+}
+
+impl<H: Handler> Served for uext4_fuse_server::Session<H> {
+    fn join(&self) -> io::Result<()> {
+        Self::join(self)
+    }
 }
 
 impl Session {
@@ -51,6 +62,28 @@ impl Session {
     /// # Errors
     /// The directory cannot be mounted on, or the kernel does not speak a protocol we do.
     pub fn start(volume: Volume, dir: &Path, options: &FuseOptions) -> Result<Self, MountError> {
+        Self::attach(volume, dir, options, |server| server)
+    }
+
+    /// As [`Session::start`]; requests go to what `wrap` makes of the handler that answers them.
+    ///
+    /// # Errors
+    /// Those of [`Session::start`].
+    pub fn start_with<H: Handler>(
+        volume: Volume,
+        dir: &Path,
+        options: &FuseOptions,
+        wrap: impl FnOnce(Arc<dyn Handler>) -> H,
+    ) -> Result<Self, MountError> {
+        Self::attach(volume, dir, options, |server| Arc::new(wrap(server)))
+    }
+
+    fn attach<H: Handler>(
+        volume: Volume,
+        dir: &Path,
+        options: &FuseOptions,
+        wrap: impl FnOnce(Arc<Server>) -> Arc<H>,
+    ) -> Result<Self, MountError> {
         let failed = |source| MountError { dir: dir.to_owned(), source };
         let dir = dir.canonicalize().map_err(failed)?;
         let mut options = options.clone();
@@ -59,7 +92,7 @@ impl Session {
         let root = volume.root().map_err(|error| failed(io::Error::other(error.to_string())))?;
         let server = Server::new(volume, root, &options);
         let connection = attach::attach(&dir, &options).map_err(failed)?;
-        match Self::serve(server, connection, &dir, &options) {
+        match Self::serve(server, wrap, connection, &dir, &options) {
             Ok(session) => Ok(session),
             Err(error) => {
                 // Nobody will ever answer: do not leave a dead mount behind.
@@ -69,8 +102,9 @@ impl Session {
         }
     }
 
-    fn serve(
+    fn serve<H: Handler>(
         server: Server,
+        wrap: impl FnOnce(Arc<Server>) -> Arc<H>,
         connection: std::os::fd::OwnedFd,
         dir: &Path,
         options: &FuseOptions,
@@ -78,9 +112,10 @@ impl Session {
         let server = Arc::new(server);
         let config =
             Config { io_uring: options.io_uring, kept_threads: options.threads.unwrap_or(4) };
-        let session = uext4_fuse_server::Session::start(connection, Arc::clone(&server), &config)?;
+        let handler = wrap(Arc::clone(&server));
+        let session = uext4_fuse_server::Session::start(connection, handler, &config)?;
         let session = Arc::new(session);
-        let monitor: Weak<uext4_fuse_server::Session<Server>> = Arc::downgrade(&session);
+        let monitor: Weak<uext4_fuse_server::Session<H>> = Arc::downgrade(&session);
         server.begin(monitor);
         let mount = mountinfo::find(dir)?;
         if !mount.as_ref().is_some_and(MountPoint::hears_sync) {
@@ -96,7 +131,7 @@ impl Session {
     /// The way that requests take.
     #[must_use]
     pub fn transport(&self) -> &Transport {
-        Monitor::transport(&*self.session)
+        self.session.transport()
     }
 
     /// A handle that can end the mount from another thread.

@@ -4,13 +4,16 @@
 //! - A [`FileId`] names one inode for the whole trace, whatever number the file system reuses.
 //! - [`Step`]s are ordered by the moment at which the call took effect. Calls on one inode are
 //!   recorded one at a time, so their order is theirs in the file system, too.
+//! - A sync stands where it began, because it promises nothing about what came later.
 //! - Calls that failed or changed nothing are not in it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// An inode of the trace. [`FileId::ROOT`] is the root directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct FileId(pub u32);
 
 impl FileId {

@@ -273,7 +273,7 @@ impl Handler for Recorder {
         let begun = self.recording.begin(caller);
         let mut log = self.recording.lock();
         let made = self.inner.tmpfile(caller, dir, new)?;
-        if !log.takes_as_output(caller, made.0.nodeid) {
+        if !log.takes_as_output(made.0.nodeid) {
             let call = create(&mut log, &made.0, None, NewFile::Regular);
             self.recording.add(&mut log, begun, call);
         }
@@ -302,6 +302,7 @@ impl Handler for Recorder {
         let call = Call::Write { file: log.file(node), offset: write.offset, data, direct };
         self.recording.add(&mut log, begun, call);
         drop(log);
+        // Newer kernels also send an FSYNC of their own.
         if syncs {
             self.fsync(caller, node, write.fh, !has(write.flags, libc::O_SYNC))?;
         }
@@ -316,11 +317,10 @@ impl Handler for Recorder {
         let begun = self.recording.begin(caller);
         let answer = self.inner.release(caller, node, release);
         let mut log = self.recording.lock();
-        if has(release.flags, libc::O_WRONLY) || has(release.flags, libc::O_RDWR) {
-            if !log.is_output(node) {
-                let file = log.file(node);
-                self.recording.add(&mut log, begun, Call::Close { file });
-            }
+        let writes = release.flags.cast_signed() & libc::O_ACCMODE != libc::O_RDONLY;
+        if writes && !log.is_output(node) {
+            let file = log.file(node);
+            self.recording.add(&mut log, begun, Call::Close { file });
         }
         answer
     }

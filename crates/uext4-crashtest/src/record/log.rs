@@ -52,7 +52,7 @@ pub(super) struct Log {
 /// Which file is the program's standard output.
 enum Output {
     None,
-    /// The next file without a name that this process makes.
+    /// The next file that is made without a name.
     Expected,
     Node(u64),
 }
@@ -90,7 +90,7 @@ impl Recording {
         Arc::new(Self { log: Mutex::new(log), begun: Instant::now(), limit })
     }
 
-    /// The next file that this process makes without a name is the program's standard output.
+    /// The next file that is made without a name is the program's standard output.
     pub fn expect_output(&self) {
         self.lock().output = Output::Expected;
     }
@@ -192,9 +192,9 @@ impl Log {
         matches!(self.output, Output::Node(output) if output == node)
     }
 
-    /// Whether a file without a name that `caller` has made, `node`, is the standard output.
-    pub(super) fn takes_as_output(&mut self, caller: Caller, node: u64) -> bool {
-        let is_it = matches!(self.output, Output::Expected) && caller.pid == std::process::id();
+    /// Whether `node`, a new file without a name, is the standard output.
+    pub(super) fn takes_as_output(&mut self, node: u64) -> bool {
+        let is_it = matches!(self.output, Output::Expected);
         if is_it {
             self.output = Output::Node(node);
         }

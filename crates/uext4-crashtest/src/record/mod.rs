@@ -1,4 +1,5 @@
-//! The recorder: stands between the kernel and the adapter of a mount, and keeps a [`Trace`].
+//! The recorder: stands between the kernel and the adapter of a mount, and keeps a
+//! [`Trace`](crate::trace::Trace).
 //!
 //! Order: each call that changes something is made and recorded under one lock, so that the order
 //! of the steps is that of their effects. A sync is recorded when it begins and is made without
@@ -22,6 +23,3 @@ mod process;
 
 pub use handler::Recorder;
 pub use log::{Recorded, Recording};
-
-#[allow(unused_imports, reason = "named by the documentation")]
-use crate::trace::Trace;

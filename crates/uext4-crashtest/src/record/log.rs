@@ -72,7 +72,7 @@ pub(super) struct Pending {
 }
 
 impl Recording {
-    /// An empty one, for at most `limit` bytes of data. What the program prints goes to `echo`, too.
+    /// An empty one, for at most `limit` bytes of data. What the program prints goes to `echo`.
     #[must_use]
     pub fn new(limit: usize, echo: Option<Sender<Arc<[u8]>>>) -> Arc<Self> {
         let log = Log {

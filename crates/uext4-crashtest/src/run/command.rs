@@ -54,14 +54,14 @@ impl Job<'_> {
         let child = command.spawn().map_err(|error| Error::new(format!("sh: {error}")))?;
         // It has the descriptors that the command was given.
         drop(command);
-        let mut running = Running { child: Some(child), dir: self.dir };
+        let mut running = Running { child, dir: self.dir };
         let ended = self.wait(&mut running);
         drop(running);
         ended
     }
 
     fn wait(&self, running: &mut Running<'_>) -> Result<Ended> {
-        let Some(child) = &mut running.child else { return Err(Error::new("no process")) };
+        let child = &mut running.child;
         let failed = |error: rustix::io::Errno| Error::new(format!("waiting for sh: {error}"));
         let handle =
             rustix::process::pidfd_open(pid(child), PidfdFlags::empty()).map_err(failed)?;
@@ -100,17 +100,15 @@ impl Ended {
 
 /// A process group that is killed when this is dropped, with what has left it.
 struct Running<'a> {
-    child: Option<Child>,
+    child: Child,
     dir: &'a Path,
 }
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            if !matches!(child.try_wait(), Ok(Some(_))) {
-                kill_group(&child);
-                let _ = child.wait();
-            }
+        if !matches!(self.child.try_wait(), Ok(Some(_))) {
+            kill_group(&self.child);
+            let _ = self.child.wait();
         }
         leftovers::kill(self.dir);
     }

@@ -92,18 +92,14 @@ fn record(
 
 fn run(plan: &Plan, dir: &Path, recording: &Recording) -> Result<Ended> {
     recording.expect_output();
-    let output = File::options()
-        .write(true)
-        .append(true)
-        .custom_flags(libc::O_TMPFILE)
-        .open(dir)
-        .map_err(|error| {
-        let why = match error.raw_os_error() {
-            Some(libc::EOPNOTSUPP) => "the kernel is too old: Linux 6.2 is needed".to_owned(),
-            _ => error.to_string(),
-        };
-        Error::new(format!("a file without a name for standard output: {why}"))
-    })?;
+    let output =
+        File::options().append(true).custom_flags(libc::O_TMPFILE).open(dir).map_err(|error| {
+            let why = match error.raw_os_error() {
+                Some(libc::EOPNOTSUPP) => "the kernel is too old: Linux 6.2 is needed".to_owned(),
+                _ => error.to_string(),
+            };
+            Error::new(format!("a file without a name for standard output: {why}"))
+        })?;
     job(plan, &plan.run, dir).run(output.into(), Stdio::inherit())
 }
 

@@ -71,18 +71,46 @@ fn strange() -> Error {
     Error::new("fio: its JSON is not understood")
 }
 
-/// The only job, or group, of the JSON that fio said. fio may put notes before it.
+/// The jobs, or groups, of the JSON that fio said. fio may put notes before it.
 ///
 /// # Errors
-/// That is not there, or says that fio has failed.
-pub(crate) fn only_job(said: &str) -> Result<Value> {
+/// That is not there, or says that one has failed.
+pub(crate) fn jobs(said: &str) -> Result<Vec<Value>> {
     let json = said.find('{').and_then(|start| said.get(start..)).ok_or_else(strange)?;
     let mut json: Value = serde_json::from_str(json).doing("fio")?;
-    let job = json["jobs"][0].take();
-    match &job["error"] {
-        error if *error == 0 => Ok(job),
-        error => Err(Error::new(format!("fio: error {error}"))),
+    let Value::Array(jobs) = json["jobs"].take() else { return Err(strange()) };
+    match jobs.iter().find(|job| job["error"] != 0) {
+        Some(failed) => Err(Error::new(format!("fio: error {}", failed["error"]))),
+        None => Ok(jobs),
     }
+}
+
+/// The only one of [`jobs`].
+///
+/// # Errors
+/// Those of [`jobs`]; there is none.
+pub(crate) fn only_job(said: &str) -> Result<Value> {
+    jobs(said)?.into_iter().next().ok_or_else(strange)
+}
+
+/// Has fio read a job file, and run nothing.
+///
+/// # Errors
+/// fio is missing, or rejects the file: its line says why.
+pub(crate) fn parse_only(file: &Path) -> Result<()> {
+    let (code, said) = command::status("fio", &["--parse-only".as_ref(), file.as_os_str()])?;
+    if code == Some(0) {
+        return Ok(());
+    }
+    Err(Error::new(reason(&said)))
+}
+
+/// The line of fio's that says what is wrong.
+fn reason(said: &str) -> &str {
+    let mut lines = said.lines().map(str::trim);
+    let first =
+        lines.clone().find(|line| line.starts_with("Bad option") || line.starts_with("fio:"));
+    first.or_else(|| lines.rfind(|line| !line.is_empty())).unwrap_or("fio: no message")
 }
 
 /// A number of the JSON.

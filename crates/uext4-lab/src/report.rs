@@ -66,7 +66,7 @@ impl Measurement {
 /// Whether a metric is one of those that targets are compared by.
 pub(crate) fn is_headline(metric: &str) -> bool {
     matches!(
-        metric,
+        plain(metric),
         "wall_s"
             | "ops_per_s"
             | "bytes_per_s"
@@ -80,6 +80,11 @@ pub(crate) fn is_headline(metric: &str) -> bool {
     )
 }
 
+/// A metric without the part of its load that it is of: `seq.read.iops` of a job file.
+fn plain(metric: &str) -> &str {
+    metric.rsplit('.').next().unwrap_or(metric)
+}
+
 /// The variant in which nothing is different.
 pub(crate) const DEFAULT: &str = "default";
 
@@ -90,7 +95,7 @@ fn is_journal(part: &str) -> bool {
 
 /// Unit of a metric; `1` where it is a plain ratio or number.
 pub(crate) fn unit(metric: &str) -> &'static str {
-    match metric {
+    match plain(metric) {
         "ops_per_s" | "iops" => "1/s",
         "bytes_per_s" => "B/s",
         "wall_s" | "cpu_s" => "s",
@@ -230,7 +235,7 @@ impl Spread {
     }
 
     fn show(self, metric: &str) -> String {
-        let show = |value: f64| match metric {
+        let show = |value: f64| match plain(metric) {
             "ratio" => format!("{value:.2}x"),
             "ops_per_s" | "bytes_per_s" | "iops" | "operations" => format!("{value:.0}"),
             _ if metric.ends_with("_us") || metric.ends_with("_kib") => format!("{value:.0}"),

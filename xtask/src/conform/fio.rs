@@ -166,7 +166,30 @@ impl Bench {
             println!("{}: clean", job.name);
         }
         self.mutation_check()?;
+        self.lab_job()?;
         self.bad_calls()
+    }
+
+    /// A job file by `uext4 lab fio`: the library is one of its targets.
+    fn lab_job(&self) -> Result<(), String> {
+        let job = self.folder.join("lab.fio");
+        let text = "[global]\nrw=randwrite\nbs=4k\nsize=1m\nioengine=libaio\niodepth=4\n\
+                    [one]\nnumjobs=2\nfsync=4\n";
+        fs::write(&job, text).map_err(|error| format!("{}: {error}", job.display()))?;
+        let output = Command::new(&self.command)
+            .args(["lab", "fio", "--targets", "uext4", "--image-size", "64M", "--rounds", "1"])
+            .args(["--variant", "nodelalloc", "--json", "--engine"])
+            .args([&self.engine, &job])
+            .output()
+            .map_err(|error| format!("uext4 lab fio: {error}"))?;
+        succeeded(&output)?;
+        let said = text_of(&output.stdout);
+        let rates = said.lines().filter(|line| line.contains(r#""metric":"iops""#)).count();
+        if rates != 2 {
+            return Err(format!("uext4 lab fio: {rates} rates of two variants: {said}"));
+        }
+        println!("a job file in the lab: two variants of the library, clean");
+        Ok(())
     }
 
     fn format(&self) -> Result<(), String> {
@@ -322,8 +345,11 @@ fn flip(image: &Path, offset: u64) -> std::io::Result<()> {
 }
 
 fn text(output: &Output) -> String {
-    let of = |bytes| String::from_utf8_lossy(bytes).into_owned();
-    of(&output.stdout) + &of(&output.stderr)
+    text_of(&output.stdout) + &text_of(&output.stderr)
+}
+
+fn text_of(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 fn succeeded(output: &Output) -> Result<(), String> {

@@ -2,6 +2,7 @@
 
 mod compare;
 mod compare_check;
+mod fio;
 mod guard;
 mod pair;
 
@@ -39,6 +40,8 @@ enum Action {
     List,
     /// Run loads, on every target in each round
     Run(Box<RunArgs>),
+    /// Run a job file of fio on every target in each round
+    Fio(fio::Args),
     /// Compare two runs; exit status 1 where the second is worse
     Compare(compare::Args),
     /// Count what operations cost; exit status 1 where it is more than in a baseline
@@ -127,6 +130,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     match args.action {
         Action::List => list(),
         Action::Run(args) => measure(&args),
+        Action::Fio(args) => fio::run(&args),
         Action::Compare(args) => compare::run(&args).map_err(not_measured),
         Action::Guard(args) => guard::run(&args).map_err(not_measured),
         Action::Pair(args) => pair::run(&args).map_err(not_measured),
@@ -174,6 +178,14 @@ fn list() -> Result<()> {
 
 fn measure(args: &RunArgs) -> Result<()> {
     let plan = plan(args).map_err(not_measured)?;
+    tell(&plan, args.json, &mut |events| uext4_lab::run(&plan, events))
+}
+
+/// What gives events.
+type Runs<'a> = &'a mut dyn FnMut(&mut dyn FnMut(Event<'_>)) -> uext4_lab::Result<()>;
+
+/// Runs it, and tells its events as they come; as JSON only the figures.
+fn tell(plan: &Plan, json: bool, runs: Runs<'_>) -> Result<()> {
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&plan.stop)).at("lab", "signals")?;
     }
@@ -189,10 +201,10 @@ fn measure(args: &RunArgs) -> Result<()> {
             output = printed;
         }
     };
-    if !args.json {
+    if !json {
         uext4_lab::describe_machine().iter().for_each(|line| print(&format!("{line}\n")));
     }
-    let ran = uext4_lab::run(&plan, &mut |event| match event {
+    let ran = runs(&mut |event| match event {
         Event::Run { .. } if quiet => {}
         Event::Run { load, target, variant, threads, round } => {
             let (id, target) = (load.id, target.name());
@@ -204,7 +216,7 @@ fn measure(args: &RunArgs) -> Result<()> {
         }
         Event::Measured(figure) => {
             figures += 1;
-            match args.json {
+            match json {
                 true => print(&format!("{}\n", figure.to_json())),
                 false => summary.add(figure.clone()),
             }
@@ -228,7 +240,6 @@ fn measure(args: &RunArgs) -> Result<()> {
 
 /// What the words ask for; a word that means nothing is the failure.
 fn plan(args: &RunArgs) -> Result<Plan> {
-    let wrong = |what: &str, name: &str| Why::new(format!("no such {what}")).at("lab", name);
     let loads: Vec<&'static Load> = if args.loads == ["all"] {
         LOADS.iter().collect()
     } else {
@@ -236,13 +247,10 @@ fn plan(args: &RunArgs) -> Result<Plan> {
         args.loads.iter().map(find).collect::<Result<_>>()?
     };
     let targets = args.own.iter().chain(&args.peer).filter(|name| *name != "none");
-    let targets = targets.map(|name| Target::find(name).ok_or_else(|| wrong("target", name)));
-    let targets = targets.collect::<Result<Vec<_>>>()?;
+    let targets = targets.map(|name| target(name)).collect::<Result<Vec<_>>>()?;
     if targets.is_empty() {
         return Err(not_measured(Failure::line("lab: nothing to run: --own and --peer are none")));
     }
-    let store = [Store::Ram, Store::Disk].into_iter().find(|store| store.name() == args.store);
-    let route = [Route::Natural, Route::Device].into_iter().find(|route| route.name() == args.path);
     if !(args.scale > 0.0 && args.scale <= 1.0) {
         return Err(Why::new("scale must be above 0 and at most 1").at("lab", args.scale));
     }
@@ -258,9 +266,9 @@ fn plan(args: &RunArgs) -> Result<Plan> {
     })?;
     Ok(Plan {
         targets,
-        store: store.ok_or_else(|| wrong("store", &args.store))?,
+        store: store(&args.store)?,
         folder: args.folder.clone(),
-        route: route.ok_or_else(|| wrong("path", &args.path))?,
+        route: route(&args.path)?,
         rounds: args.rounds,
         scale: args.scale,
         threads: numbers(&args.threads, |_| true, "not a number of threads")?
@@ -283,6 +291,24 @@ fn plan(args: &RunArgs) -> Result<Plan> {
         stop: Arc::new(AtomicBool::new(false)),
         loads,
     })
+}
+
+fn wrong(what: &str, name: &str) -> Failure {
+    Why::new(format!("no such {what}")).at("lab", name)
+}
+
+fn target(name: &str) -> Result<Target> {
+    Target::find(name).ok_or_else(|| wrong("target", name))
+}
+
+fn store(name: &str) -> Result<Store> {
+    let store = [Store::Ram, Store::Disk].into_iter().find(|store| store.name() == name);
+    store.ok_or_else(|| wrong("store", name))
+}
+
+fn route(name: &str) -> Result<Route> {
+    let route = [Route::Natural, Route::Device].into_iter().find(|route| route.name() == name);
+    route.ok_or_else(|| wrong("path", name))
 }
 
 /// Whether a request of E4 can have so many bytes.

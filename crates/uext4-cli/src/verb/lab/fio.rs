@@ -1,0 +1,99 @@
+//! `uext4 lab fio`: a job file of the user's own on every target.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use uext4_lab::{FIO_TARGETS, FioJob, Plan, Target};
+
+use super::{failed, not_measured, route, store, target, tell};
+use crate::examples::{self, Examples};
+use crate::failure::{Result, Why};
+use crate::spec;
+
+/// Smallest image, in bytes.
+const IMAGE_BYTES_MIN: u64 = 16 << 20;
+
+/// What the help shows.
+const EXAMPLES: Examples = &[
+    ("uext4 lab fio my.fio --rounds 5", "on uext4, the kernel and fuse2fs, alternately"),
+    (
+        "uext4 lab fio my.fio --engine $(cargo xtask fio) --targets uext4,kernel",
+        "the library, by uext4's engine for fio",
+    ),
+];
+
+/// Run a job file of fio on every target in each round, each time on an empty file system
+#[derive(clap::Args)]
+#[command(after_help = examples::help(EXAMPLES))]
+pub(crate) struct Args {
+    /// Job file; its `directory` is set by the lab, and for `uext4` its engine
+    job: PathBuf,
+    /// Targets, separated by commas: uext4, uext4-mount, kernel, fuse2fs
+    #[arg(long, value_delimiter = ',', default_value = "uext4,uext4-mount,kernel,fuse2fs")]
+    targets: Vec<String>,
+    /// uext4's engine for fio, for the target `uext4`: `cargo xtask fio` builds it and prints its
+    /// path
+    #[arg(long)]
+    engine: Option<PathBuf>,
+    /// Size of the file system (sparse): what the job's files need at most
+    #[arg(long, default_value = "4G")]
+    image_size: String,
+    /// Where images lie: ram or disk
+    #[arg(long, default_value = "ram")]
+    store: String,
+    /// Folder for images, instead of /dev/shm or /var/tmp
+    #[arg(long)]
+    folder: Option<PathBuf>,
+    /// How images are opened: natural (the file) or device (a loop device for every target)
+    #[arg(long, default_value = "natural")]
+    path: String,
+    /// Mount options of uext4, separated by commas, that the job is run with beside the default;
+    /// several times for several variants
+    #[arg(long)]
+    variant: Vec<String>,
+    /// Runs of each target
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// One line of JSON for each figure
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<()> {
+    let (plan, job) = prepare(args).map_err(not_measured)?;
+    tell(&plan, args.json, &mut |events| uext4_lab::run_fio(&plan, &job, events))
+}
+
+/// What the words ask for; a word that means nothing, or a job that fio rejects, is the failure.
+fn prepare(args: &Args) -> Result<(Plan, FioJob)> {
+    let size = spec::parse_size(&args.image_size).filter(|size| *size >= IMAGE_BYTES_MIN);
+    let size = size.ok_or_else(|| {
+        Why::new("an image has a size of at least 16M").at("lab", &args.image_size)
+    })?;
+    for variant in &args.variant {
+        uext4_lab::parse_options(variant).map_err(failed)?;
+    }
+    let plan = Plan {
+        targets: args.targets.iter().map(|name| fio_target(name)).collect::<Result<_>>()?,
+        store: store(&args.store)?,
+        folder: args.folder.clone(),
+        route: route(&args.path)?,
+        rounds: args.rounds,
+        variants: args.variant.clone(),
+        command: std::env::current_exe().ok(),
+        stop: Arc::new(AtomicBool::new(false)),
+        ..Plan::default()
+    };
+    let job = FioJob::read(&args.job, args.engine.as_deref(), size).map_err(failed)?;
+    Ok((plan, job))
+}
+
+/// A target that fio can run on.
+fn fio_target(name: &str) -> Result<Target> {
+    let target = target(name)?;
+    if FIO_TARGETS.contains(&target) {
+        return Ok(target);
+    }
+    Err(Why::new("fio needs a file system: uext4, uext4-mount, kernel or fuse2fs").at("lab", name))
+}

@@ -1,0 +1,13 @@
+//! Job files of the user's own, by real fio on every target.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `job_file` | a job file, changed for a target |
+//! | `job_figures` | what fio's JSON says |
+//! | `job_run` | runs of it |
+
+mod job_figures;
+mod job_file;
+mod job_run;
+
+pub use job_run::{FIO_TARGETS, FioJob, run_fio};

@@ -83,6 +83,11 @@ impl Mount {
         &self.dir
     }
 
+    /// The process of the daemon.
+    pub(crate) fn daemon(&self) -> Option<i32> {
+        self.daemon.as_ref().map(|daemon| daemon.id().cast_signed())
+    }
+
     /// Most memory that the daemon has used so far, in KiB.
     pub(crate) fn peak_rss_kib(&self) -> Option<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.daemon.as_ref()?.id()));

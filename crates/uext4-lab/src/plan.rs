@@ -53,6 +53,9 @@ pub struct Plan {
     pub journals: Vec<u32>,
     /// The uext4 command, for mounts and worker processes.
     pub command: Option<PathBuf>,
+    /// Folder for what is seen of one more run of each candidate of E0 to E4 and S1, which gives no
+    /// figures: why it is as fast as it is.
+    pub explain: Option<PathBuf>,
     /// Set by a caller that wants the run to end early.
     pub stop: Arc<AtomicBool>,
 }
@@ -77,6 +80,7 @@ impl Default for Plan {
             ageing: Ageing::default(),
             journals: vec![storm::JOURNAL_MIB],
             command: None,
+            explain: None,
             stop: Arc::default(),
         }
     }

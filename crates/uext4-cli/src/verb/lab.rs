@@ -115,6 +115,10 @@ struct RunArgs {
     /// Part of the full size, for quick runs
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
+    /// Looks at one more run of each candidate of E0 to E4 and S1, and writes into this folder why
+    /// they differ: stacks, waits, latencies, counters
+    #[arg(long, value_name = "DIR")]
+    explain: Option<PathBuf>,
     /// One line of JSON for each figure
     #[arg(long)]
     json: bool,
@@ -288,6 +292,7 @@ fn plan(args: &RunArgs) -> Result<Plan> {
             "a journal has 4 to 40,000 MiB",
         )?,
         command: std::env::current_exe().ok(),
+        explain: args.explain.clone(),
         stop: Arc::new(AtomicBool::new(false)),
         loads,
     })

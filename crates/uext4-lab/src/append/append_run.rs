@@ -14,6 +14,7 @@ use crate::bench::{
 };
 use crate::check;
 use crate::error::{Error, Result};
+use crate::explain::Subject;
 use crate::load::{Form, Load};
 use crate::machine;
 use crate::plan::{Event, Plan, TargetRun};
@@ -116,8 +117,10 @@ impl Experiment for Append {
                 Opened::Mount(_) => counters,
             }
         };
-        let limits = Limits { operations: None, time: bench.plan.duration, stop: &bench.plan.stop };
+        let (time, stop, timelines) = (bench.plan.duration, &bench.plan.stop, bench.is_watching());
+        let limits = Limits { operations: None, time, stop, timelines };
         let work = || appenders::run(&*files::of(&opened), &self.shape, limits);
+        let work = || bench.watched(Subject::of(&opened, medium), work);
         let (outcome, usage) = bench::measure(count, work)?;
         let peak = match &opened {
             Opened::Library(_) => machine::peak_rss_kib(),

@@ -76,6 +76,7 @@ pub(crate) fn run(
         operations: ended.parts.iter().map(|(operations, _)| operations).sum(),
         seconds: (ended.at - ended.meanwhile).as_secs_f64(),
         latency: Latencies::default(),
+        timelines: Vec::new(),
         more: Appends(ended.parts.iter().map(|(_, appends)| appends).sum()),
     })
 }
@@ -242,7 +243,7 @@ mod tests {
     ) -> Result<AppendOutcome> {
         let stop = AtomicBool::new(false);
         let time = Duration::from_millis(50);
-        let limits = Limits { operations: None, time, stop: &stop };
+        let limits = Limits { operations: None, time, stop: &stop, timelines: false };
         run(files, &AppendShape::new(kind, form, threads, 0.001), limits)
     }
 

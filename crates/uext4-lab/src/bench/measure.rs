@@ -3,6 +3,7 @@
 use crate::bench::counters::Counters;
 use crate::bench::latencies::Latencies;
 use crate::error::{Error, Result};
+use crate::explain::Timeline;
 use crate::machine;
 
 /// What a run measured, with what only its load knows.
@@ -12,6 +13,8 @@ pub(crate) struct Outcome<More> {
     pub(crate) seconds: f64,
     /// Of operations, or of those that were timed.
     pub(crate) latency: Latencies,
+    /// Latencies over time, of a run that is looked at.
+    pub(crate) timelines: Vec<Timeline>,
     pub(crate) more: More,
 }
 

@@ -10,6 +10,7 @@
 //! | `experiment` | what experiments differ in |
 //! | `candidate` | targets with their mount options |
 //! | `rounds` | rounds, runs, what is told |
+//! | `explained` | runs that are looked at |
 //! | `image` | images to start from |
 //! | `files` | what threads call: the library, or system calls on a mount |
 //! | `threads` | threads that start together, and when they stop |
@@ -28,6 +29,7 @@ mod bootstrap;
 mod candidate;
 mod counters;
 mod experiment;
+mod explained;
 pub(crate) mod files;
 mod image;
 mod latencies;

@@ -1,5 +1,6 @@
 //! Rounds and runs.
 
+use std::cell::{Cell, RefCell};
 use std::fs::{self, File};
 use std::path::Path;
 
@@ -7,6 +8,7 @@ use crate::bench::candidate::Candidate;
 use crate::bench::experiment::{Experiment, Figures, StartImage};
 use crate::bench::ratio;
 use crate::error::{Doing, Error, Result};
+use crate::explain::{Seen, Timeline};
 use crate::load::{Form, Load};
 use crate::machine;
 use crate::plan::{Event, Figure, Plan, TargetRun};
@@ -14,14 +16,15 @@ use crate::report::DEFAULT;
 use crate::stage::{self, Loop, Medium, Route, Stage};
 use crate::target::Target;
 
-/// Figure that targets are compared by over all rounds.
-const RATE: &str = "iops";
-
 /// What runs of a load share.
 pub(crate) struct Bench<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) load: &'static Load,
     pub(crate) stage: Stage,
+    /// Whether the run of now is looked at.
+    pub(super) watches: Cell<bool>,
+    /// What was seen of it, its latencies, its operations.
+    pub(super) seen: RefCell<Option<(Seen, Vec<Timeline>, u64)>>,
 }
 
 /// What is the same in the runs of all candidates and rounds.
@@ -37,7 +40,8 @@ impl<'a> Bench<'a> {
     /// With room for images of that length.
     pub(crate) fn new(plan: &'a Plan, load: &'static Load, image_bytes: u64) -> Result<Self> {
         let stage = Stage::new(plan.store, plan.folder.as_deref(), image_bytes)?;
-        Ok(Self { plan, load, stage })
+        let (watches, seen) = (Cell::new(false), RefCell::default());
+        Ok(Self { plan, load, stage, watches, seen })
     }
 
     /// Tells how much space the runs need at most, in bytes, and refuses them if it is not there.
@@ -101,7 +105,7 @@ impl<'a> Bench<'a> {
                         if let Some(text) = experiment.remark(candidate, &outcome) {
                             tell(Event::Note(load, text));
                         }
-                        let rate = figures.iter().find(|(metric, _)| *metric == RATE);
+                        let rate = figures.iter().find(|(metric, _)| *metric == load.metric);
                         rates.push(rate.map(|(_, value)| *value));
                         self.tell_figures(run, variant, figures, tell);
                     }
@@ -116,7 +120,7 @@ impl<'a> Bench<'a> {
         // Round 0: of all rounds together.
         let run = self.run_of(setting, Target::Uext4, 0);
         self.tell_figures(run, DEFAULT, ratio::over_rounds(E::RATIOS, candidates, &rates), tell);
-        Ok(())
+        self.explain_all(experiment, setting, candidates, &rates, tell)
     }
 
     /// Where the figures of a target's run belong.

@@ -21,6 +21,8 @@ pub(crate) struct Limits<'a> {
     pub(crate) time: Duration,
     /// When somebody sets this.
     pub(crate) stop: &'a AtomicBool,
+    /// Whether latencies are kept over time.
+    pub(crate) timelines: bool,
 }
 
 /// A thread of a load, as its work sees it.

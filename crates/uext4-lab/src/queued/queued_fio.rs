@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::error::Result;
 use crate::fio::{call, latencies, number, only_job};
+use crate::fio_timelines::{self, timeline};
 use crate::queued::queued_shape::DEPTH;
 use crate::queued::ring::Op;
 use crate::queued::submitter::{LastWrites, QueuedJob, QueuedOutcome};
@@ -13,7 +14,17 @@ use crate::queued::submitter::{LastWrites, QueuedJob, QueuedOutcome};
 /// # Errors
 /// fio fails, is stopped, or says something that is not understood.
 pub(crate) fn run(file: &Path, job: &QueuedJob<'_>, log: &Path) -> Result<QueuedOutcome> {
-    parse(&call(&words(file, job), log, job.stop)?, job.op)
+    let mut args = words(file, job);
+    if job.timelines {
+        args.extend(fio_timelines::words(log));
+    }
+    let said = call(&args, log, job.stop)?;
+    let mut outcome = parse(&said, job.op)?;
+    if job.timelines {
+        let job = &only_job(&said)?[direction(job.op)];
+        outcome.timelines = vec![timeline("request", &job["clat_ns"], Some(log))];
+    }
+    Ok(outcome)
 }
 
 fn words(file: &Path, job: &QueuedJob<'_>) -> Vec<String> {
@@ -35,14 +46,23 @@ fn words(file: &Path, job: &QueuedJob<'_>) -> Vec<String> {
     ]
 }
 
+/// How fio calls what the requests do.
+const fn direction(op: Op) -> &'static str {
+    match op {
+        Op::Read => "read",
+        Op::Write => "write",
+    }
+}
+
 fn parse(said: &str, op: Op) -> Result<QueuedOutcome> {
     let job = only_job(said)?;
-    let figures = &job[if op == Op::Read { "read" } else { "write" }];
+    let figures = &job[direction(op)];
     Ok(QueuedOutcome {
         operations: number(&figures["total_ios"])?,
         // fio gives whole milliseconds, 0 for less than one.
         seconds: number(&figures["runtime"])?.max(1) as f64 / 1000.0,
         latency: latencies(&figures["clat_ns"])?,
+        timelines: Vec::new(),
         more: LastWrites { by_block: Vec::new(), context_switches: job["ctx"].as_u64() },
     })
 }

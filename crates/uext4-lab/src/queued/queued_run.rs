@@ -12,6 +12,7 @@ use crate::bench::{
 };
 use crate::check;
 use crate::error::{Doing, Error, Result};
+use crate::explain::Subject;
 use crate::fio::is_installed;
 use crate::load::{Form, Load};
 use crate::machine;
@@ -114,10 +115,11 @@ impl Experiment for Queued {
             seed: u64::from(run.round) << 32 | u64::from(run.bs),
             place: &self.place,
             stop: &bench.plan.stop,
+            timelines: bench.is_watching(),
         };
         match candidate.target {
-            Target::Raw => self.on_raw(job, medium),
-            Target::Uext4 => on_library(candidate, job, medium),
+            Target::Raw => self.on_raw(bench, job, medium),
+            Target::Uext4 => on_library(bench, candidate, job, medium),
             _ => on_kernel(bench, candidate, job, medium),
         }
     }
@@ -169,12 +171,19 @@ impl Queued {
     }
 
     /// The device that the library would use, without the library.
-    fn on_raw(&self, job: QueuedJob<'_>, medium: &Medium) -> Result<(QueuedOutcome, Figures)> {
+    fn on_raw(
+        &self,
+        bench: &Bench<'_>,
+        job: QueuedJob<'_>,
+        medium: &Medium,
+    ) -> Result<(QueuedOutcome, Figures)> {
         let options = FileOptions::auto(Access::ReadWrite);
         let device = FileDevice::open_with(medium.path(), &options).doing("opening the image")?;
         let memory = submitter::memory(job.bytes)?;
         let mut ring = DeviceRing::new(device, self.place.clone(), &memory)?;
-        measure(|| Counters::of_kernel(None), job, || submitter::run(&mut ring, job, memory))
+        let work = || submitter::run(&mut ring, job, memory);
+        let work = || bench.watched(Subject::raw(medium), work);
+        measure(|| Counters::of_kernel(None), job, work)
     }
 }
 
@@ -194,21 +203,25 @@ fn on_kernel(
     let Opened::Mount(mount) = &opened else { return Err(Error::new("not a mount")) };
     let file = mount.dir().join(NAME);
     let count = || Counters::of_kernel(medium.loop_device());
+    let subject = Subject::of(&opened, medium);
     let measured = if candidate.variant == BY_FIO {
         let log = bench.stage.source("fio.json");
-        measure(count, job, || queued_fio::run(&file, &job, &log))?
+        let work = || queued_fio::run(&file, &job, &log);
+        measure(count, job, || bench.watched(subject, work))?
     } else {
         let device = open_past_cache(&file)?;
         let place = FilePlace::identity(job.file_bytes);
         let memory = submitter::memory(job.bytes)?;
         let mut ring = DeviceRing::new(device, place, &memory)?;
-        measure(count, job, || submitter::run(&mut ring, job, memory))?
+        let work = || submitter::run(&mut ring, job, memory);
+        measure(count, job, || bench.watched(subject, work))?
     };
     opened.end()?;
     Ok(measured)
 }
 
 fn on_library(
+    bench: &Bench<'_>,
     candidate: &Candidate,
     job: QueuedJob<'_>,
     medium: &Medium,
@@ -219,7 +232,9 @@ fn on_library(
     let count = || Counters::of_kernel(medium.loop_device()).with_volume(&volume);
     let deferred = || volume.stats().number("direct_completions_deferred").unwrap_or(0);
     let before = deferred();
-    let (outcome, mut figures) = measure(count, job, || submitter::run(&mut ring, job, memory))?;
+    let work = || submitter::run(&mut ring, job, memory);
+    let work = || bench.watched(Subject::volume(&volume, medium), work);
+    let (outcome, mut figures) = measure(count, job, work)?;
     let share = (deferred() - before) as f64 / outcome.operations as f64;
     figures.push(("deferred_per_op", share));
     drop(ring);

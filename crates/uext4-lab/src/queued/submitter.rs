@@ -13,6 +13,7 @@ use uext4::{IoBuf, IoMemory};
 use crate::bench::stamp::SECTOR;
 use crate::bench::{self, FilePlace, Latencies};
 use crate::error::{Error, Result};
+use crate::explain::Timeline;
 use crate::queued::queued_shape::{DEPTH, read_stamp, stamp};
 use crate::queued::ring::{Op, Ring};
 use crate::tree::Random;
@@ -29,6 +30,8 @@ pub(crate) struct QueuedJob<'a> {
     /// Where requests must lie in one piece: the same for all targets.
     pub(crate) place: &'a FilePlace,
     pub(crate) stop: &'a AtomicBool,
+    /// Whether latencies are kept over time.
+    pub(crate) timelines: bool,
 }
 
 /// What a run measured: requests and their latency.
@@ -64,6 +67,8 @@ struct Thread<'a, R> {
     last: Vec<u32>,
     writes: u32,
     latencies_ns: Vec<u32>,
+    /// Of a job with timelines: when requests were reaped, and how many had been by then.
+    reaped: Vec<(f64, usize)>,
 }
 
 /// Runs the job on a ring whose buffers are of `memory`.
@@ -87,6 +92,7 @@ pub(crate) fn run<R: Ring>(
         last: vec![0; blocks],
         writes: 0,
         latencies_ns: Vec::with_capacity(1 << 22),
+        reaped: Vec::new(),
         bufs: memory.into_bufs(job.bytes).into_iter().map(Some).collect(),
     };
     let mut free: Vec<usize> = (0..DEPTH).collect();
@@ -98,6 +104,9 @@ pub(crate) fn run<R: Ring>(
             thread.start(slot, now)?;
         }
         now = thread.reap(&mut done, &mut free)?;
+        if job.timelines {
+            thread.reaped.push(((now - began).as_secs_f64(), thread.latencies_ns.len()));
+        }
     }
     while free.len() < DEPTH {
         now = thread.reap(&mut done, &mut free)?;
@@ -106,12 +115,25 @@ pub(crate) fn run<R: Ring>(
     Ok(QueuedOutcome {
         operations: thread.latencies_ns.len() as u64,
         seconds,
+        timelines: thread.timelines(),
         latency: Latencies::of(thread.latencies_ns),
         more: LastWrites { by_block: thread.last, context_switches: None },
     })
 }
 
 impl<R: Ring> Thread<'_, R> {
+    fn timelines(&self) -> Vec<Timeline> {
+        if !self.job.timelines {
+            return Vec::new();
+        }
+        let (mut timeline, mut from) = (Timeline::new("request"), 0);
+        for &(end_s, to) in &self.reaped {
+            self.latencies_ns[from..to].iter().for_each(|ns| timeline.add(end_s, (*ns).into()));
+            from = to;
+        }
+        vec![timeline]
+    }
+
     fn start(&mut self, slot: usize, now: Instant) -> Result<()> {
         let bytes = self.job.bytes as u64;
         let (block, offset) = loop {

@@ -13,6 +13,7 @@ use uext4::IoBuf;
 
 use crate::bench::{self, Latencies, Thread, stamp, threads};
 use crate::error::{Doing, Result};
+use crate::explain::Timeline;
 use crate::stored::stored_shape::{BLOCK, FILES, StoredShape};
 use crate::tree::Random;
 
@@ -38,6 +39,8 @@ pub(crate) struct StoredJob<'a> {
     pub(crate) time: Duration,
     pub(crate) seed: u64,
     pub(crate) stop: &'a AtomicBool,
+    /// Whether latencies are kept over time.
+    pub(crate) timelines: bool,
 }
 
 /// What a run measured: overwrites after the ramp, and the latency of those that were timed. The
@@ -57,6 +60,8 @@ pub(crate) struct Overwrites {
 struct Part {
     operations: u64,
     latencies_ns: Vec<u32>,
+    /// Of a job with timelines: when each of those ended.
+    ends_s: Vec<f64>,
     more: Overwrites,
 }
 
@@ -101,6 +106,7 @@ pub(crate) fn run(blocks: &dyn Blocks, job: StoredJob<'_>) -> Result<StoredOutco
     Ok(StoredOutcome {
         operations: parts.iter().map(|part| part.operations).sum(),
         seconds,
+        timelines: if job.timelines { timelines(&parts) } else { Vec::new() },
         latency: Latencies::of(parts.into_iter().flat_map(|part| part.latencies_ns).collect()),
         more,
     })
@@ -124,9 +130,10 @@ fn run_thread(
     let mut part = Part {
         operations: 0,
         latencies_ns: Vec::with_capacity(1 << 20),
+        ends_s: Vec::new(),
         more: Overwrites { writes: 0, last: vec![0; FILES * blocks] },
     };
-    thread.start();
+    let started = thread.start();
     while !phase.over.load(Ordering::Relaxed) {
         let is_measured = phase.measured.load(Ordering::Relaxed);
         for sample in 0..SAMPLE {
@@ -144,6 +151,9 @@ fn run_thread(
                 target.store(file, block, &data)?;
                 let ns = u32::try_from(began.elapsed().as_nanos()).unwrap_or(u32::MAX);
                 part.latencies_ns.push(ns);
+                if job.timelines {
+                    part.ends_s.push(started.elapsed().as_secs_f64());
+                }
             } else {
                 target.store(file, block, &data)?;
             }
@@ -151,6 +161,13 @@ fn run_thread(
         part.operations += if is_measured { SAMPLE } else { 0 };
     }
     Ok(part)
+}
+
+fn timelines(parts: &[Part]) -> Vec<Timeline> {
+    let mut timeline = Timeline::new("write");
+    let all = parts.iter().flat_map(|part| part.ends_s.iter().zip(&part.latencies_ns));
+    all.for_each(|(end_s, ns)| timeline.add(*end_s, (*ns).into()));
+    vec![timeline]
 }
 
 /// Names place and write at both ends.

@@ -13,6 +13,7 @@ use crate::bench::{
 };
 use crate::check;
 use crate::error::{Doing, Error, Result};
+use crate::explain::Subject;
 use crate::load::Load;
 use crate::plan::{Event, Plan, TargetRun};
 use crate::report::DEFAULT;
@@ -118,14 +119,15 @@ impl Experiment for Stored {
             time: bench.plan.duration,
             seed: run.round.into(),
             stop: &bench.plan.stop,
+            timelines: bench.is_watching(),
         };
         if candidate.target != Target::Raw {
-            return self.on_library(candidate, job, medium);
+            return self.on_library(bench, candidate, job, medium);
         }
         let blocks =
             DeviceBlocks { device: stored_shape::map(medium.path())?, places: &self.places };
         self.warm_up(&blocks)?;
-        measure(&blocks, job)
+        measure(bench, Subject::raw(medium), &blocks, job)
     }
 
     /// Both checkers; the files lie where they did; blocks that were written hold the last write.
@@ -183,6 +185,7 @@ impl Stored {
 
     fn on_library(
         &self,
+        bench: &Bench<'_>,
         candidate: &Candidate,
         job: StoredJob<'_>,
         medium: &Medium,
@@ -199,7 +202,8 @@ impl Stored {
             ("transactions", "transactions"),
         ];
         let before = names.map(|(name, _)| count(name));
-        let (outcome, mut figures) = measure(&target, job)?;
+        let subject = Subject::volume(&volume, medium);
+        let (outcome, mut figures) = measure(bench, subject, &target, job)?;
         for ((name, metric), before) in names.into_iter().zip(before) {
             figures.push((metric, (count(name) - before) as f64));
         }
@@ -246,8 +250,14 @@ impl Blocks for DeviceBlocks<'_> {
     }
 }
 
-fn measure(target: &dyn Blocks, job: StoredJob<'_>) -> Result<(StoredOutcome, Figures)> {
-    let (outcome, usage) = bench::measure(Counters::default, || overwriters::run(target, job))?;
+fn measure(
+    bench: &Bench<'_>,
+    subject: Subject<'_>,
+    target: &dyn Blocks,
+    job: StoredJob<'_>,
+) -> Result<(StoredOutcome, Figures)> {
+    let work = || bench.watched(subject, || overwriters::run(target, job));
+    let (outcome, usage) = bench::measure(Counters::default, work)?;
     let (iops, latency) = (outcome.rate(), outcome.latency);
     let figures = [
         ("iops", Some(iops)),

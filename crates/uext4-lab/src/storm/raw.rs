@@ -264,7 +264,8 @@ mod tests {
             let raw = Raw::open(image.path(), &shape).unwrap();
             let before = raw.flushes();
             let stop = AtomicBool::new(false);
-            let limits = Limits { operations: Some(9), time: Duration::from_secs(60), stop: &stop };
+            let time = Duration::from_secs(60);
+            let limits = Limits { operations: Some(9), time, stop: &stop, timelines: false };
             let outcome = syncers::run(&raw, &shape, limits).unwrap();
             assert_eq!(raw.flushes() - before, flushes * raw.batches());
             assert!(raw.batches() <= 54 && outcome.operations == 54);

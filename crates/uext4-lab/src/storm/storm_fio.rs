@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicBool;
 use crate::bench::Limits;
 use crate::error::Result;
 use crate::fio::{call, latencies, number, only_job};
+use crate::fio_timelines::{self, timeline};
 use crate::storm::storm_shape::{OWN_JOB, StormKind, StormShape};
 use crate::storm::syncers::{StormOutcome, Synced};
 
@@ -75,7 +76,19 @@ pub(crate) fn run(
         None => args.push("--time_based".into()),
     }
     args.push("--output-format=json".into());
-    parse(&call(&args, log, limits.stop)?, shape, limits.operations)
+    if limits.timelines {
+        args.extend(fio_timelines::words(log));
+    }
+    let said = call(&args, log, limits.stop)?;
+    let mut outcome = parse(&said, shape, limits.operations)?;
+    if limits.timelines {
+        let job = only_job(&said)?;
+        outcome.timelines = vec![
+            timeline("fsync", &job["sync"]["lat_ns"], None),
+            timeline("write", &job["write"]["clat_ns"], Some(log)),
+        ];
+    }
+    Ok(outcome)
 }
 
 fn parse(said: &str, shape: &StormShape, operations: Option<u32>) -> Result<StormOutcome> {
@@ -88,6 +101,7 @@ fn parse(said: &str, shape: &StormShape, operations: Option<u32>) -> Result<Stor
         // fio gives whole milliseconds, 0 for less than one.
         seconds: number(&write["runtime"])?.max(1) as f64 / 1000.0,
         latency: latencies(&sync["lat_ns"]).unwrap_or_default(),
+        timelines: Vec::new(),
         more: Synced {
             syncs: number(&sync["total_ios"])?,
             write: latencies(&write["clat_ns"]).unwrap_or_default(),

@@ -13,6 +13,7 @@ use crate::bench::{
     known,
 };
 use crate::error::{Doing, Error, Result};
+use crate::explain::Subject;
 use crate::fio::is_installed;
 use crate::load::Load;
 use crate::machine;
@@ -203,10 +204,12 @@ impl Storm {
         Ok(Some(direct))
     }
 
-    fn limits<'p>(&self, plan: &'p Plan) -> Limits<'p> {
+    fn limits<'p>(&self, bench: &Bench<'p>) -> Limits<'p> {
+        let plan = bench.plan;
         let patience = if self.operations.is_some() { PATIENCE } else { 1 };
         let time = plan.duration.saturating_mul(patience).max(Duration::from_millis(100));
-        Limits { operations: self.operations, time, stop: &plan.stop }
+        let timelines = bench.is_watching();
+        Limits { operations: self.operations, time, stop: &plan.stop, timelines }
     }
 
     fn on_raw(&self, bench: &Bench<'_>, medium: &Medium) -> Result<(StormOutcome, Figures)> {
@@ -217,8 +220,10 @@ impl Storm {
             handles: Some(raw.syncs()),
             ..Counters::of_kernel(None)
         };
-        let limits = self.limits(bench.plan);
-        measure(count, || syncers::run(&raw, &self.shape, limits), || None)
+        let limits = self.limits(bench);
+        let subject = Subject::raw(medium);
+        let work = || bench.watched(subject, || syncers::run(&raw, &self.shape, limits));
+        measure(count, work, || None)
     }
 
     fn on_library(
@@ -245,8 +250,10 @@ impl Storm {
             }
             counters
         };
-        let limits = self.limits(bench.plan);
+        let limits = self.limits(bench);
+        let subject = Subject::volume(&volume, medium);
         let work = || syncers::run(&Library(&volume), &self.shape, limits);
+        let work = || bench.watched(subject, work);
         let measured = measure(count, work, machine::peak_rss_kib)?;
         volume.close()?;
         Ok(measured)
@@ -262,7 +269,7 @@ impl Storm {
             candidate.target.start(bench.plan, &bench.stage, medium, &candidate.options)?;
         let Opened::Mount(mount) = &opened else { return Err(Error::new("not a mount")) };
         let count = || Counters::of_kernel(medium.loop_device());
-        let limits = self.limits(bench.plan);
+        let limits = self.limits(bench);
         let work = || {
             if is_installed() && self.shape.kind != StormKind::Append {
                 let log = bench.stage.source("fio.json");
@@ -270,6 +277,7 @@ impl Storm {
             }
             syncers::run(&Directory(mount.dir()), &self.shape, limits)
         };
+        let work = || bench.watched(Subject::of(&opened, medium), work);
         let measured = measure(count, work, || opened.peak_rss_kib())?;
         opened.end()?;
         Ok(measured)

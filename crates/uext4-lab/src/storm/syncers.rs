@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use crate::bench::files::{FileSystem, LoadFile};
 use crate::bench::{self, Latencies, Limits, Thread, threads};
 use crate::error::Result;
+use crate::explain::Timeline;
 use crate::storm::content::{Places, stamp};
 use crate::storm::storm_shape::{BLOCK, StormShape};
 use crate::tree::Content;
@@ -57,6 +58,7 @@ pub(crate) fn run(
         operations: total,
         seconds: (ended.at - ended.meanwhile).as_secs_f64(),
         latency: all(|part| &part.sync_ns),
+        timelines: if limits.timelines { timelines(&ended.parts) } else { Vec::new() },
         more: Synced {
             syncs: total,
             write: all(|part| &part.write_ns),
@@ -104,6 +106,22 @@ fn one(
     Ok(())
 }
 
+/// Each thread does nothing but write and sync, so its times add up to the time.
+fn timelines(parts: &[Part]) -> Vec<Timeline> {
+    let (mut write, mut sync) = (Timeline::new("write"), Timeline::new("fsync"));
+    let seconds = |ns: u64| ns as f64 / 1e9;
+    for part in parts {
+        let mut at_ns = 0;
+        for (write_ns, sync_ns) in part.write_ns.iter().zip(&part.sync_ns) {
+            at_ns += write_ns;
+            write.add(seconds(at_ns), *write_ns);
+            at_ns += sync_ns;
+            sync.add(seconds(at_ns), *sync_ns);
+        }
+    }
+    vec![sync, write]
+}
+
 fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -146,11 +164,15 @@ mod tests {
         StormShape { kind: StormKind::Own, threads: 5, journal_mib: 4, file_bytes }
     }
 
+    fn at_stop(stop: &AtomicBool) -> Limits<'_> {
+        Limits { operations: None, time: Duration::from_secs(60), stop, timelines: false }
+    }
+
     #[test]
     fn each_thread_makes_its_writes_and_is_not_cut_off() {
         let sink = Counter { synced: AtomicU64::new(0), fails_at: u64::MAX };
         let stop = AtomicBool::new(false);
-        let limits = Limits { operations: Some(7), time: Duration::from_secs(60), stop: &stop };
+        let limits = Limits { operations: Some(7), ..at_stop(&stop) };
         let outcome = run(&sink, &shape(), limits).unwrap();
         assert!(outcome.latency.p99_us <= outcome.latency.max_us);
         let Synced { syncs, writes, cut_off, .. } = outcome.more;
@@ -163,7 +185,7 @@ mod tests {
     fn a_failure_ends_the_run() {
         let sink = Counter { synced: AtomicU64::new(0), fails_at: 12 };
         let stop = AtomicBool::new(false);
-        let limits = Limits { operations: None, time: Duration::from_secs(60), stop: &stop };
+        let limits = at_stop(&stop);
         let error = run(&sink, &shape(), limits).unwrap_err();
         assert_eq!(error.to_string(), "as planned");
     }

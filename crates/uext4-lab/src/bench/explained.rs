@@ -1,0 +1,89 @@
+//! Runs that are looked at: one more of each candidate, after the rounds.
+
+use crate::bench::candidate::Candidate;
+use crate::bench::experiment::Experiment;
+use crate::bench::measure::Outcome;
+use crate::bench::rounds::{Bench, Setting};
+use crate::error::{Error, Result};
+use crate::explain::{self, Explained, Subject};
+use crate::plan::Event;
+use crate::report::Spread;
+
+impl Bench<'_> {
+    /// Does the work of a load, and looks at it if this run is there for that.
+    ///
+    /// # Errors
+    /// Those of the work.
+    pub(crate) fn watched<More>(
+        &self,
+        subject: Subject<'_>,
+        work: impl FnOnce() -> Result<Outcome<More>>,
+    ) -> Result<Outcome<More>> {
+        if !self.is_watching() {
+            return work();
+        }
+        let (mut outcome, seen) = explain::watch(subject, work)?;
+        let timelines = std::mem::take(&mut outcome.timelines);
+        self.seen.replace(Some((seen, timelines, outcome.operations)));
+        Ok(outcome)
+    }
+
+    /// Whether the run is looked at: what costs and serves only that is done then.
+    pub(crate) fn is_watching(&self) -> bool {
+        self.watches.get()
+    }
+
+    /// Looks at a run of each candidate, and writes what is seen. `rates` are those of the rounds.
+    ///
+    /// # Errors
+    /// An early end; a candidate that cannot be prepared; a file that cannot be written.
+    pub(super) fn explain_all<E: Experiment>(
+        &self,
+        experiment: &mut E,
+        setting: Setting,
+        candidates: &[Candidate],
+        rates: &[Vec<Option<f64>>],
+        tell: &mut dyn FnMut(Event<'_>),
+    ) -> Result<()> {
+        let Some(folder) = &self.plan.explain else { return Ok(()) };
+        let (load, threads, round) = (self.load, setting.threads, self.plan.rounds + 1);
+        let mut all = Vec::new();
+        for (candidate, rates) in candidates.iter().zip(rates) {
+            self.plan.go_on()?;
+            let (target, variant) = (candidate.target, &candidate.variant);
+            tell(Event::Run { load, target, variant, threads, round });
+            experiment.prepare(self, candidate)?;
+            let run = self.run_of(setting, target, round);
+            self.watches.set(true);
+            let done = self.run(experiment, candidate, run);
+            self.watches.set(false);
+            let seen = self.seen.take();
+            let figures = match done {
+                Ok((_, figures)) => figures,
+                Err(error) => {
+                    let error = Error::new(format!("{variant}: looked at: {error}"));
+                    tell(Event::Failed(load, target, error));
+                    continue;
+                }
+            };
+            // A load that nobody can look into has nothing to explain.
+            let Some((seen, timelines, operations)) = seen else { continue };
+            let rate = figures.iter().find(|(metric, _)| *metric == load.metric);
+            all.push(Explained {
+                candidate: candidate.clone(),
+                run,
+                key: explain::key(run, variant),
+                metric: load.metric,
+                operations,
+                watched_rate: rate.map_or(0.0, |(_, rate)| *rate),
+                usual_rate: Spread::of(rates.iter().flatten().copied()).map(|s| s.median),
+                seen,
+                timelines,
+            });
+        }
+        for sentence in explain::write(folder, &all)? {
+            tell(Event::Note(load, sentence));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,234 @@
+//! What a thread waits for, by the functions of the kernel that it sleeps in.
+//!
+//! What: a table of functions of Linux, of which the innermost that is known names the cause. A
+//! stack without any is named by its innermost function that says something.
+
+/// What a sleeping thread waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// Nothing of the run: work, or the clock.
+    Idle,
+    /// This, by its name in the profile.
+    Wait(String),
+    /// A lock, by its name.
+    Lock(String),
+    /// A lock or condition of a program, which the kernel does not know.
+    Futex,
+}
+
+/// Sleeps that are no waits for the run.
+const IDLE: &[&str] = &[
+    "worker_thread",
+    "rescuer_thread",
+    "kjournald2",
+    "do_nanosleep",
+    "hrtimer_nanosleep",
+    "do_sys_poll",
+    "do_poll",
+    "do_select",
+    "ep_poll",
+    "do_epoll_wait",
+    "do_wait",
+    "kernel_wait4",
+    "do_sigtimedwait",
+    "fuse_dev_do_read",
+    "io_wq_worker",
+    "pipe_read",
+    "anon_pipe_read",
+    "kthread_worker_fn",
+];
+
+/// Functions and what is waited for in them. The same words stand for the same in the engine.
+const KNOWN: &[(&str, &str)] = &[
+    ("add_transaction_credits", "journal: credits"),
+    ("wait_transaction_locked", "journal: credits"),
+    ("wait_transaction_switching", "journal: transaction locked"),
+    ("start_this_handle", "journal: transaction locked"),
+    ("__jbd2_log_wait_for_space", "journal: log space"),
+    ("jbd2_log_do_checkpoint", "journal: log space"),
+    ("jbd2_log_wait_commit", "journal: commit"),
+    ("jbd2_complete_transaction", "journal: commit"),
+    ("jbd2_journal_wait_updates", "journal: open handles"),
+    ("do_get_write_access", "journal: block of a commit"),
+    ("jbd2_journal_get_write_access", "journal: block of a commit"),
+    ("ext4_fc_commit", "journal: fast commit"),
+    ("folio_wait_writeback", "writeback of data"),
+    ("__filemap_fdatawait_range", "writeback of data"),
+    ("wb_wait_for_completion", "writeback of data"),
+    ("writeback_wait_folios", "writeback of data"),
+    ("balance_dirty_pages", "dirty limit"),
+    ("inode_dio_wait", "direct I/O"),
+    ("__iomap_dio_rw", "direct I/O"),
+    ("io_cqring_wait", "direct I/O"),
+    ("read_events", "direct I/O"),
+    ("do_io_getevents", "direct I/O"),
+    ("blkdev_issue_flush", "device: flush"),
+    ("vfs_fsync_range", "device: flush"),
+    ("__wait_on_buffer", "device: I/O"),
+    ("submit_bio_wait", "device: I/O"),
+    ("blkdev_direct_IO", "device: I/O"),
+    ("__blkdev_direct_IO_simple", "device: I/O"),
+    ("folio_wait_bit_common", "device: I/O"),
+    ("folio_wait_bit", "device: I/O"),
+    ("blk_mq_get_request", "device: queue"),
+    ("__folio_lock", "lock: a page"),
+    ("folio_lock", "lock: a page"),
+    ("blk_mq_get_tag", "device: queue"),
+    ("rq_qos_wait", "device: queue"),
+    ("wbt_wait", "device: queue"),
+    ("blk_throtl_bio", "device: limit"),
+    ("request_wait_answer", "answer of the daemon"),
+    ("fuse_get_req", "answer of the daemon"),
+];
+
+/// Functions in which a lock is waited for.
+const LOCKING: &[&str] = &[
+    "rwsem_down_read_slowpath",
+    "rwsem_down_write_slowpath",
+    "__mutex_lock",
+    "__mutex_lock_slowpath",
+    "__down_common",
+    "percpu_down_write",
+    "__percpu_down_read",
+    "bit_spin_lock",
+];
+
+/// Locks by the function that takes them.
+const LOCKS: &[(&str, &str)] = &[
+    ("ext4_map_blocks", "i_data_sem"),
+    ("ext4_da_map_blocks", "i_data_sem"),
+    ("ext4_truncate", "i_data_sem"),
+    ("ext4_ext_truncate", "i_data_sem"),
+    ("ext4_buffered_write_iter", "i_rwsem"),
+    ("ext4_file_write_iter", "i_rwsem"),
+    ("ext4_dio_write_iter", "i_rwsem"),
+    ("ext4_fallocate", "i_rwsem"),
+    ("do_truncate", "i_rwsem"),
+    ("path_openat", "i_rwsem of a directory"),
+    ("open_last_lookups", "i_rwsem of a directory"),
+    ("do_unlinkat", "i_rwsem of a directory"),
+    ("filename_unlinkat", "i_rwsem of a directory"),
+    ("ext4_orphan_add", "s_orphan_lock"),
+    ("ext4_orphan_del", "s_orphan_lock"),
+    ("ext4_writepages", "s_writepages_rwsem"),
+    ("ext4_sync_file", "i_rwsem"),
+    ("jbd2_journal_commit_transaction", "j_checkpoint_mutex"),
+    ("ext4_mb_init_group", "alloc_sem of a group"),
+];
+
+/// Functions that say nothing of the cause.
+const GENERIC: &[&str] = &[
+    "__schedule",
+    "schedule",
+    "schedule_timeout",
+    "schedule_preempt_disabled",
+    "io_schedule",
+    "io_schedule_timeout",
+    "wait_for_completion",
+    "__wait_for_common",
+    "wait_for_completion_io",
+    "bit_wait",
+    "bit_wait_io",
+    "__wait_on_bit",
+    "out_of_line_wait_on_bit",
+    "down_read",
+    "down_write",
+    "down_write_nested",
+    "mutex_lock",
+    "preempt_schedule",
+    "__cond_resched",
+];
+
+/// The cause of a sleep in these functions, the innermost first; `None` where nothing is told.
+pub(super) fn of(stack: &[&str]) -> Option<Cause> {
+    for (at, function) in stack.iter().map(|function| base(function)).enumerate() {
+        if IDLE.contains(&function) || function.starts_with("fuse_uring_") {
+            return Some(Cause::Idle);
+        }
+        if function.contains("futex") {
+            return Some(Cause::Futex);
+        }
+        if LOCKING.contains(&function) {
+            return Some(Cause::Lock(lock(&stack[at + 1..])));
+        }
+        if let Some((_, cause)) = KNOWN.iter().find(|(known, _)| *known == function) {
+            return Some(Cause::Wait((*cause).to_owned()));
+        }
+    }
+    let said = stack.iter().map(|function| base(function)).find(|name| !GENERIC.contains(name));
+    Some(Cause::Wait(format!("in {}", said?)))
+}
+
+/// The name of the lock that is taken in these functions.
+fn lock(callers: &[&str]) -> String {
+    let callers = || callers.iter().map(|function| base(function));
+    let known = callers().find_map(|name| LOCKS.iter().find(|(caller, _)| *caller == name));
+    match known {
+        Some((_, lock)) => (*lock).to_owned(),
+        None => {
+            let caller = callers().find(|name| !GENERIC.contains(name) && !LOCKING.contains(name));
+            format!("a lock in {}", caller.unwrap_or("the kernel"))
+        }
+    }
+}
+
+/// A function without what the compiler has added to its name.
+fn base(function: &str) -> &str {
+    function.split('.').next().unwrap_or(function)
+}
+
+/// The functions in the text of `/proc/PID/stack`, the innermost first.
+pub(super) fn parse_stack(text: &str) -> Vec<&str> {
+    text.lines()
+        .filter_map(function_of)
+        .take_while(|name| *name != "do_syscall_64" && *name != "ret_from_fork")
+        .collect()
+}
+
+/// The function of a line: `[<0>] name+0x8a/0xd0`.
+fn function_of(line: &str) -> Option<&str> {
+    let (_, rest) = line.split_once("] ")?;
+    rest.split('+').next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CREDITS: &str = "\
+[<0>] wait_transaction_locked+0x8a/0xd0
+[<0>] add_transaction_credits+0xd9/0x340
+[<0>] start_this_handle+0xfd/0x520
+[<0>] jbd2__journal_start+0xf8/0x200
+[<0>] ext4_writepages+0x10/0x20
+[<0>] do_syscall_64+0x5d/0x90
+[<0>] entry_SYSCALL_64_after_hwframe+0x76/0x7e
+";
+
+    fn cause(functions: &[&str]) -> Option<Cause> {
+        of(functions)
+    }
+
+    #[test]
+    fn the_innermost_known_function_names_the_cause() {
+        let stack = parse_stack(CREDITS);
+        assert_eq!(stack.len(), 5);
+        assert_eq!(of(&stack), Some(Cause::Wait("journal: credits".into())));
+        let commit = ["jbd2_log_wait_commit", "ext4_fsync_journal", "ext4_sync_file"];
+        assert_eq!(cause(&commit), Some(Cause::Wait("journal: commit".into())));
+        assert_eq!(cause(&["do_nanosleep", "hrtimer_nanosleep"]), Some(Cause::Idle));
+        assert_eq!(cause(&["futex_do_wait", "__futex_wait"]), Some(Cause::Futex));
+    }
+
+    #[test]
+    fn locks_are_named_by_who_takes_them_and_unknown_waits_by_their_function() {
+        let known = ["rwsem_down_write_slowpath", "down_write", "ext4_map_blocks", "x"];
+        assert_eq!(cause(&known), Some(Cause::Lock("i_data_sem".into())));
+        let unknown = ["__mutex_lock.constprop.0", "some_path"];
+        assert_eq!(cause(&unknown), Some(Cause::Lock("a lock in some_path".into())));
+        let strange = ["io_schedule", "something_new", "ext4_x"];
+        assert_eq!(cause(&strange), Some(Cause::Wait("in something_new".into())));
+        assert_eq!(cause(&["schedule"]), None);
+        assert_eq!(cause(&[]), None);
+    }
+}

@@ -1,0 +1,339 @@
+//! What the kernel and the engine count, by name.
+//!
+//! What: all numbers that they tell, read before and after a run, so that nobody has to know
+//! beforehand which one an option moves. What both count has one name.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+use uext4::Volume;
+use uext4::alloc::{Count, Criterion};
+use uext4::stats::Reading;
+
+/// Extended attribute by which a mount of uext4 tells its statistics (docs/stats.md).
+const STATS: &str = "system.uext4.stats";
+/// Longest value of an extended attribute.
+const STATS_BYTES: usize = 65_536;
+/// Lines of jbd2's `info`, without their number, and how we call them.
+const JBD2_MEANS: &[(&str, &str)] = &[
+    ("handles per transaction", "handles_per_txn"),
+    ("blocks per transaction", "blocks_per_txn"),
+    ("logged blocks per transaction", "log_blocks_per_txn"),
+    ("average transaction commit time", "commit_mean_us"),
+];
+/// Lines of jbd2's `info` that are phases.
+const JBD2_PHASES: &[&str] = &[
+    "waiting for transaction",
+    "request delay",
+    "running transaction",
+    "transaction was being locked",
+    "flushing data",
+    "logging transaction",
+];
+
+/// Phases of a commit of the engine in their order, as its histograms name them.
+const PHASES: &[&str] =
+    &["batch wait", "lock", "snapshot", "seal", "data flush", "log write", "log flush", "block"];
+/// Fewer durations have no mean that tells anything.
+const TIMED_MIN: u64 = 8;
+
+/// Where numbers are read.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sources<'a> {
+    /// A volume of this process.
+    pub(crate) volume: Option<&'a Volume>,
+    /// Where a daemon of uext4, or the kernel, has it mounted.
+    pub(crate) mount: Option<&'a Path>,
+    /// The block device below.
+    pub(crate) device: Option<&'a Path>,
+}
+
+/// Numbers at a moment, or between two.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Counts {
+    /// Numbers that only grow.
+    pub(super) counts: BTreeMap<String, f64>,
+    /// Means.
+    pub(super) means: BTreeMap<String, f64>,
+    /// Phases of a commit in their order, in microseconds.
+    pub(super) phases: Vec<(String, f64)>,
+    /// Durations.
+    pub(super) histograms: BTreeMap<String, Reading>,
+}
+
+impl Sources<'_> {
+    /// Makes the kernel count what it counts on demand only.
+    pub(super) fn switch_on(&self) {
+        if let Some(name) = self.device_name() {
+            // Without root, or with another file system, these figures are missing.
+            let _ = fs::write(format!("/sys/fs/ext4/{name}/mb_stats"), "1");
+        }
+    }
+
+    /// The name of the block device.
+    pub(super) fn device_name(&self) -> Option<String> {
+        Some(self.device?.file_name()?.to_string_lossy().into_owned())
+    }
+
+    /// All that is told now.
+    pub(super) fn read(&self) -> Counts {
+        let mut counts = Counts::default();
+        let read = |path: String| fs::read_to_string(path).unwrap_or_default();
+        counts.add_system(&read("/proc/stat".into()));
+        if let Some(name) = self.device_name() {
+            counts.add_device(&read(format!("/sys/block/{name}/stat")));
+            counts.add_info(&read(format!("/proc/fs/jbd2/{name}-8/info")));
+            counts.add_mb_stats(&read(format!("/proc/fs/ext4/{name}/mb_stats")));
+        }
+        if let Some(volume) = self.volume {
+            counts.add_volume(volume);
+        } else if let Some(stats) = self.mount.and_then(stats_of_mount) {
+            counts.add_stats(&stats);
+        }
+        counts
+    }
+}
+
+/// What a mount of uext4 tells of itself; `None` of any other.
+pub(super) fn stats_of_mount(dir: &Path) -> Option<Value> {
+    let mut value = vec![0; STATS_BYTES];
+    let len = rustix::fs::getxattr(dir, STATS, &mut value[..]).ok()?;
+    serde_json::from_slice(&value[..len]).ok()
+}
+
+impl Counts {
+    /// What came after `before`.
+    pub(super) fn since(mut self, before: &Self) -> Self {
+        for (name, count) in &mut self.counts {
+            *count -= before.counts.get(name).copied().unwrap_or(0.0);
+        }
+        for (name, reading) in &mut self.histograms {
+            if let Some(earlier) = before.histograms.get(name) {
+                *reading = reading.since(earlier);
+            }
+        }
+        self.histograms.retain(|_, reading| reading.count > 0);
+        self.add_means();
+        self
+    }
+
+    /// Means of what was counted and timed.
+    fn add_means(&mut self) {
+        let per_txn = [
+            ("handles", "handles_per_txn"),
+            ("credits", "blocks_per_txn"),
+            ("log_blocks", "log_blocks_per_txn"),
+        ];
+        let transactions = self.counts.get("transactions").copied().unwrap_or(0.0);
+        for (count, mean) in per_txn {
+            if let Some(count) = self.counts.get(count).filter(|_| transactions > 0.0) {
+                self.means.insert(mean.to_owned(), count / transactions);
+            }
+        }
+        for (name, reading) in &self.histograms {
+            if reading.count >= TIMED_MIN {
+                self.means.insert(format!("{name}_mean_us"), reading.mean_ns() as f64 / 1000.0);
+            }
+            self.counts.insert(format!("{name}_count"), reading.count as f64);
+        }
+        for phase in PHASES {
+            if let Some(reading) =
+                self.histograms.get(&format!("commit_{}", phase.replace(' ', "_")))
+            {
+                let us = reading.sum_ns as f64 / 1000.0 / transactions.max(1.0);
+                self.phases.push(((*phase).to_owned(), us));
+            }
+        }
+    }
+
+    fn add_system(&mut self, stat: &str) {
+        let number = stat.lines().find_map(|line| line.strip_prefix("ctxt "));
+        if let Some(count) = number.and_then(|text| text.trim().parse().ok()) {
+            self.counts.insert("context_switches".into(), count);
+        }
+    }
+
+    fn add_device(&mut self, stat: &str) {
+        let names = [(0, "device_reads"), (4, "device_writes"), (6, "device_sectors_written")];
+        let fields: Vec<f64> =
+            stat.split_whitespace().map_while(|word| word.parse().ok()).collect();
+        for (at, name) in names.into_iter().chain([(15, "device_flushes")]) {
+            if let Some(count) = fields.get(at) {
+                self.counts.insert(name.into(), *count);
+            }
+        }
+    }
+
+    /// jbd2's `info`.
+    fn add_info(&mut self, info: &str) {
+        let mut lines = info.lines();
+        let words: Vec<&str> = lines.next().unwrap_or_default().split([' ', '(']).collect();
+        let number = |at: usize| words.get(at)?.parse::<f64>().ok();
+        for (at, name) in [(0, "transactions"), (3, "transactions_requested")] {
+            if let Some(count) = number(at) {
+                self.counts.insert(name.into(), count);
+            }
+        }
+        for line in lines {
+            let line = line.trim();
+            let end = line.find(|c: char| !c.is_ascii_digit()).unwrap_or(0);
+            let Ok(number) = line[..end].parse::<f64>() else { continue };
+            let (unit, what) = line[end..].split_once(' ').unwrap_or_default();
+            if let Some((_, name)) = JBD2_MEANS.iter().find(|(known, _)| *known == what) {
+                self.means.insert((*name).to_owned(), number);
+            }
+            if let Some(phase) = JBD2_PHASES.iter().find(|phase| what.starts_with(**phase)) {
+                let us = if unit == "ms" { number * 1000.0 } else { number };
+                self.phases.push(((*phase).to_owned(), us));
+            }
+        }
+        let handles = self.means.get("handles_per_txn").copied();
+        if let Some((count, mean)) = self.counts.get("transactions").copied().zip(handles) {
+            self.counts.insert("handles".into(), count * mean);
+        }
+    }
+
+    /// ext4's `mb_stats`: what is indented belongs to the line above.
+    fn add_mb_stats(&mut self, text: &str) {
+        let mut above = String::new();
+        for line in text.lines().skip(1) {
+            let depth = line.len() - line.trim_start().len();
+            let Some((name, value)) = line.trim().split_once(':') else { continue };
+            let value = value.trim().split('/').next().unwrap_or_default();
+            let value = value.parse::<f64>();
+            if depth == 1 {
+                name.trim_end_matches("_stats").clone_into(&mut above);
+            }
+            if let Ok(value) = value {
+                let is_criterion = depth > 1 && above.starts_with("cr_");
+                let name = if is_criterion { format!("{above}_{name}") } else { name.to_owned() };
+                self.counts.insert(format!("mb_{name}"), value);
+            }
+        }
+    }
+
+    fn add_volume(&mut self, volume: &Volume) {
+        let stats = volume.stats();
+        for (name, count) in &stats.counters {
+            self.counts.insert((*name).to_owned(), *count as f64);
+        }
+        for (name, reading) in stats.histograms {
+            self.histograms.insert(name.to_owned(), reading.timed);
+        }
+        let mut add = |name: &str, count: u64| {
+            self.counts.insert(format!("mb_{name}"), count as f64);
+        };
+        let alloc = stats.alloc;
+        for criterion in Criterion::ALL {
+            let (name, of) = (criterion.name(), alloc.criterion(criterion));
+            add(&format!("{name}_hits"), of.hits);
+            add(&format!("{name}_groups_considered"), of.groups_considered);
+            add(&format!("{name}_useless_loops"), of.useless_loops);
+        }
+        let searches = alloc.count(Count::Requests) + alloc.count(Count::GoalHits);
+        add("reqs", searches);
+        let named = [
+            ("goal_hits", Count::GoalHits),
+            ("len_goal_hits", Count::LengthHits),
+            ("extents_scanned", Count::ExtentsScanned),
+            ("busy_skips", Count::BusySkips),
+            ("contended", Count::Contended),
+            ("prefetched", Count::Prefetched),
+            ("preallocation_hits", Count::PreallocationHits),
+            ("preallocations_filled", Count::PreallocationsFilled),
+            ("preallocations_discarded", Count::PreallocationsDiscarded),
+            ("blocks_recycled", Count::RecycledBlocks),
+            ("buddies_generated", Count::Loaded),
+        ];
+        named.into_iter().for_each(|(name, count)| add(name, alloc.count(count)));
+    }
+
+    /// The JSON of a mount.
+    fn add_stats(&mut self, stats: &Value) {
+        let numbers = |of: &str| stats[of].as_object().cloned().unwrap_or_default().into_iter();
+        let counters = numbers("counters");
+        let mb = numbers("mb_stats").map(|(name, count)| (format!("mb_{name}"), count));
+        let requests = numbers("requests").map(|(name, count)| (format!("fuse_{name}"), count));
+        for (name, count) in counters.chain(mb).chain(requests) {
+            self.counts.extend(count.as_f64().map(|count| (name, count)));
+        }
+        for (name, histogram) in numbers("histograms") {
+            let step = |step: &Value| Some((step[0].as_u64()?, step[1].as_u64()?));
+            let steps = histogram["steps"].as_array().cloned().unwrap_or_default();
+            let sum = histogram["sum_ns"].as_u64().unwrap_or(0);
+            let reading = Reading::from_steps(steps.iter().filter_map(step), sum);
+            self.histograms.insert(name, reading);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const INFO: &str = "\
+24 transactions (23 requested), each up to 8192 blocks
+average: 
+  1ms waiting for transaction
+  0ms request delay
+  84ms running transaction
+  0ms transaction was being locked
+  4ms flushing data (in ordered mode)
+  9ms logging transaction
+  13521us average transaction commit time
+  73 handles per transaction
+  6 blocks per transaction
+  7 logged blocks per transaction
+";
+
+    #[test]
+    fn what_jbd2_tells_is_understood() {
+        let mut counts = Counts::default();
+        counts.add_info(INFO);
+        assert_eq!(counts.counts["transactions"], 24.0);
+        assert_eq!(counts.counts["transactions_requested"], 23.0);
+        assert_eq!(
+            (counts.means["handles_per_txn"], counts.means["commit_mean_us"]),
+            (73.0, 13521.0)
+        );
+        assert_eq!(counts.phases[2], ("running transaction".into(), 84_000.0));
+        assert_eq!(counts.phases.len(), 6);
+        assert!((Counts::default(), counts.add_info("")).0 == Counts::default());
+    }
+
+    #[test]
+    fn what_mb_stats_tells_is_understood() {
+        let mut counts = Counts::default();
+        let text = "mballoc:\n\treqs: 11\n\tcr_goal_fast_stats:\n\t\thits: 3\n\
+                    \textents_scanned: 12\n\t\tgoal_hits: 8\n\tbuddies_generated: 16/32\n";
+        counts.add_mb_stats(text);
+        let names: Vec<(&str, f64)> = counts.counts.iter().map(|(n, c)| (n.as_str(), *c)).collect();
+        let expected = [
+            ("mb_buddies_generated", 16.0),
+            ("mb_cr_goal_fast_hits", 3.0),
+            ("mb_extents_scanned", 12.0),
+            ("mb_goal_hits", 8.0),
+            ("mb_reqs", 11.0),
+        ];
+        assert_eq!(names, expected);
+    }
+
+    #[test]
+    fn what_a_mount_tells_is_understood_and_differences_are_formed() {
+        let stats = |commits: u64| {
+            let lock = json!({"sum_ns": commits * 1024, "steps": [[1024, commits]]});
+            json!({"counters": {"transactions": commits, "handles": 40},
+                "histograms": {"commit_lock": lock}})
+        };
+        let (mut before, mut after) = (Counts::default(), Counts::default());
+        before.add_stats(&stats(2));
+        after.add_stats(&stats(16));
+        let between = after.since(&before);
+        assert_eq!((between.counts["transactions"], between.counts["handles"]), (14.0, 0.0));
+        assert_eq!(between.means["commit_lock_mean_us"], 1.024);
+        assert_eq!(between.phases, [("lock".to_owned(), 1.024)]);
+    }
+}

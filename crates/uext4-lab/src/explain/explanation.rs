@@ -1,0 +1,186 @@
+//! Pairs of candidates that differ by one thing, and what that thing does, in words.
+
+use serde::Serialize;
+
+use crate::bench::Candidate;
+use crate::explain::Explained;
+use crate::explain::difference::{self, Moved, RUNNING, Share};
+use crate::explain::files::round;
+use crate::report::DEFAULT;
+
+/// Counters and causes that a sentence names.
+const NAMED: usize = 5;
+/// Counters that say what a transaction or an operation is like: told first where they move.
+const TELLING: &[&str] = &["handles_per_txn", "transactions", "commit_mean_us"];
+/// How much faster one is before its difference is called the cause.
+const FASTER: f64 = 1.2;
+
+/// A candidate of a pair.
+#[derive(Clone, Debug, Serialize)]
+struct Side {
+    target: &'static str,
+    variant: String,
+    key: String,
+}
+
+/// A rate of both.
+#[derive(Clone, Debug, Serialize)]
+struct Rate {
+    metric: &'static str,
+    a: f64,
+    b: f64,
+    ratio: f64,
+}
+
+/// What was found of a pair.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Pair {
+    experiment: &'static str,
+    form: Option<&'static str>,
+    threads: u32,
+    bs: u32,
+    a: Side,
+    b: Side,
+    /// What is different.
+    difference: String,
+    rate: Rate,
+    counters: Vec<Moved>,
+    waits: Vec<Share>,
+    functions: Vec<Share>,
+    words: Vec<String>,
+}
+
+/// All pairs that differ by one thing.
+pub(super) fn pairs(all: &[Explained]) -> Vec<Pair> {
+    let mut pairs = Vec::new();
+    for (at, a) in all.iter().enumerate() {
+        for b in &all[at + 1..] {
+            if let Some(difference) = difference_of(&a.candidate, &b.candidate) {
+                pairs.push(Pair::of(a, b, difference));
+            }
+        }
+    }
+    pairs
+}
+
+/// The one thing that two candidates differ by.
+fn difference_of(a: &Candidate, b: &Candidate) -> Option<String> {
+    if a.target != b.target {
+        let alike = a.variant == b.variant || (a.variant == DEFAULT && b.variant == DEFAULT);
+        return alike.then(|| format!("{} instead of {}", b.target.name(), a.target.name()));
+    }
+    let words = |of: &Candidate| -> Vec<String> {
+        of.variant.split(',').filter(|word| *word != DEFAULT).map(str::to_owned).collect()
+    };
+    let (of_a, of_b) = (words(a), words(b));
+    let only = |these: &[String], those: &[String]| -> Vec<String> {
+        these.iter().filter(|word| !those.contains(word)).cloned().collect()
+    };
+    let (less, more) = (only(&of_a, &of_b), only(&of_b, &of_a));
+    match (&less[..], &more[..]) {
+        ([], []) => None,
+        ([], more) if of_a.is_empty() || more.len() == 1 => Some(more.join(",")),
+        (less, []) if of_b.is_empty() || less.len() == 1 => {
+            Some(format!("without {}", less.join(",")))
+        }
+        ([less], [more]) => Some(format!("{more} instead of {less}")),
+        _ => None,
+    }
+}
+
+impl Pair {
+    fn of(a: &Explained, b: &Explained, difference: String) -> Self {
+        let side = |of: &Explained| Side {
+            target: of.candidate.target.name(),
+            variant: of.candidate.variant.clone(),
+            key: of.key.clone(),
+        };
+        let (rate_a, rate_b) = (a.rate(), b.rate());
+        let rate = Rate { metric: a.metric, a: rate_a, b: rate_b, ratio: round(rate_b / rate_a) };
+        let mut pair = Self {
+            experiment: a.run.load.id,
+            form: a.run.form.map(crate::load::Form::name),
+            threads: a.run.threads,
+            bs: a.run.bs,
+            a: side(a),
+            b: side(b),
+            difference,
+            rate,
+            counters: difference::counters(a, b),
+            waits: difference::waits(a, b),
+            functions: difference::functions(a, b),
+            words: Vec::new(),
+        };
+        pair.words = pair.in_words();
+        pair
+    }
+
+    /// The sentences.
+    pub(super) fn words(&self) -> &[String] {
+        &self.words
+    }
+
+    /// What was found, in sentences.
+    fn in_words(&self) -> Vec<String> {
+        let names = [&self.a, &self.b].map(|side| format!("{} ({})", side.target, side.variant));
+        let [a, b] = &names;
+        let mut words = vec![self.speed(a, b)];
+        let (told, rest): (Vec<&Moved>, Vec<&Moved>) =
+            self.counters.iter().partition(|moved| TELLING.contains(&moved.name.as_str()));
+        let named: Vec<String> = told.into_iter().chain(rest).take(NAMED + 2).map(moved).collect();
+        if !named.is_empty() {
+            words.push(format!("From {a} to {b}, counters move: {}.", named.join("; ")));
+        }
+        let share = |share: &Share| {
+            let percent = |part: f64| format!("{:.0} %", part * 100.0);
+            format!("{} {} and {}", share.name, percent(share.a_share), percent(share.b_share))
+        };
+        let waits = self.waits.iter().filter(|share| share.name != RUNNING);
+        let waits: Vec<String> = waits.take(NAMED).map(share).collect();
+        if !waits.is_empty() {
+            let what = waits.join("; ");
+            words.push(format!("Of the time of its threads, {a} and {b} spent waiting: {what}."));
+        }
+        let functions: Vec<String> = self.functions.iter().take(NAMED).map(share).collect();
+        if !functions.is_empty() {
+            let what = functions.join("; ");
+            words.push(format!("Of the processor, {a} and {b} spent in: {what}."));
+        }
+        words
+    }
+
+    fn speed(&self, a: &str, b: &str) -> String {
+        let Rate { metric, a: rate_a, b: rate_b, ratio } = &self.rate;
+        let what = &self.difference;
+        let rates = format!("{metric}: {a} {}, {b} {}", number(*rate_a), number(*rate_b));
+        if *ratio >= FASTER {
+            format!("{rates}; {what} makes it {ratio:.1} times as fast.")
+        } else if *ratio > 0.0 && 1.0 / ratio >= FASTER {
+            format!("{rates}; {what} makes it {:.1} times slower.", 1.0 / ratio)
+        } else {
+            format!("{rates}; {what} makes little difference.")
+        }
+    }
+}
+
+fn moved(moved: &Moved) -> String {
+    let per = if moved.per == "operation" { " an operation" } else { "" };
+    let how = if moved.score > 0.0 { "rises" } else { "falls" };
+    let by = match moved.ratio {
+        Some(ratio) if ratio >= 1.0 => format!(" ({ratio:.1} times)"),
+        Some(ratio) if ratio > 0.0 => format!(" (to 1 in {:.1})", 1.0 / ratio),
+        _ => String::new(),
+    };
+    format!("{} {how} from {} to {}{per}{by}", moved.name, number(moved.a), number(moved.b))
+}
+
+/// A number with as many digits as tell something.
+fn number(value: f64) -> String {
+    match value.abs() {
+        _ if value == 0.0 => "0".into(),
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 1.0 => format!("{value:.1}"),
+        size if size >= 0.01 => format!("{value:.3}"),
+        _ => format!("{value:.1e}"),
+    }
+}

@@ -1,0 +1,136 @@
+//! Why a candidate is as fast as it is: what the processors ran, what threads waited for, what was
+//! counted.
+//!
+//! What: after the rounds each candidate has one more run that is looked at ([`watch`]) and gives
+//! no figures. What was seen is written beside the figures, and pairs of candidates that differ by
+//! one option or target are compared in words: docs/explain.md.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `watch` | a run that is looked at |
+//! | `stacks` | CPU profiles by perf(1) |
+//! | `sampler` | what threads wait for |
+//! | `tasks` | which threads there are |
+//! | `causes` | functions of the kernel as causes |
+//! | `counts` | what is counted |
+//! | `timeline` | latencies by phase and over time |
+//! | `files` | profile, waits and latencies of a run as files |
+//! | `difference` | what differs between two candidates |
+//! | `explanation` | pairs, in words |
+
+mod causes;
+mod counts;
+mod difference;
+mod explanation;
+mod files;
+mod sampler;
+mod stacks;
+mod tasks;
+mod timeline;
+mod watch;
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::bench::Candidate;
+use crate::error::{Doing, Result};
+use crate::plan::TargetRun;
+
+pub(crate) use timeline::Timeline;
+pub(crate) use watch::{Seen, Subject, watch};
+
+/// The file of all explanations.
+const FILE: &str = "explain.json";
+
+/// A candidate whose run was looked at.
+pub(crate) struct Explained {
+    pub(crate) candidate: Candidate,
+    pub(crate) run: TargetRun,
+    /// How files of this run are named.
+    pub(crate) key: String,
+    /// The figure that candidates are compared by.
+    pub(crate) metric: &'static str,
+    pub(crate) operations: u64,
+    /// That figure in this run.
+    pub(crate) watched_rate: f64,
+    /// Its median in the rounds, in which nobody looked.
+    pub(crate) usual_rate: Option<f64>,
+    pub(crate) seen: Seen,
+    pub(crate) timelines: Vec<Timeline>,
+}
+
+impl Explained {
+    fn rate(&self) -> f64 {
+        self.usual_rate.unwrap_or(self.watched_rate)
+    }
+
+    /// Part of the speed that looking costs.
+    fn overhead(&self) -> Option<f64> {
+        self.usual_rate.filter(|rate| *rate > 0.0).map(|usual| 1.0 - self.watched_rate / usual)
+    }
+
+    fn to_json(&self) -> Value {
+        let counts = &self.seen.counts;
+        let profile = self.seen.profile.as_ref().map(|_| &self.seen.profiled_by);
+        let missing = self.seen.profile.is_none().then_some(&self.seen.profiled_by);
+        json!({
+            "key": self.key,
+            "experiment": self.run.load.id,
+            "form": self.run.form.map(crate::load::Form::name),
+            "threads": self.run.threads,
+            "bs": self.run.bs,
+            "target": self.candidate.target.name(),
+            "variant": self.candidate.variant,
+            "metric": self.metric,
+            "rate": self.usual_rate,
+            "rate_while_watched": self.watched_rate,
+            "overhead": self.overhead().map(files::round),
+            "operations": self.operations,
+            "profile": profile,
+            "profile_missing": missing,
+            "counters": counts.counts,
+            "means": counts.means,
+            "wait_shares": difference::wait_shares(self),
+        })
+    }
+}
+
+/// Writes what was seen of the candidates of an experiment, and adds what it says of their
+/// differences to those of the experiments before. Returns it in words.
+///
+/// # Errors
+/// A file cannot be written.
+pub(crate) fn write(folder: &Path, all: &[Explained]) -> Result<Vec<String>> {
+    for one in all {
+        files::write(folder, &one.key, &one.seen, &one.timelines, one.operations)?;
+    }
+    let path = folder.join(FILE);
+    let mut before = match fs::read(&path) {
+        Ok(text) => serde_json::from_slice(&text).doing(format_args!("{}", path.display()))?,
+        Err(_) => json!({"runs": [], "pairs": []}),
+    };
+    let pairs = explanation::pairs(all);
+    let words = pairs.iter().flat_map(|pair| pair.words()).cloned().collect();
+    let mut add = |to: &str, values: Vec<Value>| {
+        before[to].as_array_mut().into_iter().for_each(|list| list.extend(values.clone()));
+    };
+    add("runs", all.iter().map(Explained::to_json).collect());
+    let pairs: serde_json::Result<Vec<Value>> = pairs.iter().map(serde_json::to_value).collect();
+    add("pairs", pairs.doing("an explanation")?);
+    // Whole at every moment: an interrupted run leaves what it had.
+    let whole = path.with_extension("json.new");
+    fs::write(&whole, format!("{before:#}\n")).doing("writing the explanation")?;
+    fs::rename(&whole, &path).doing("writing the explanation")?;
+    Ok(words)
+}
+
+/// How the files of a run are named.
+pub(crate) fn key(run: TargetRun, variant: &str) -> String {
+    let form = run.form.map_or("one", crate::load::Form::name);
+    let TargetRun { load, target, threads, bs, round, .. } = run;
+    let name = format!("{}-{form}-{threads}-{bs}-{}-{variant}-r{round}", load.id, target.name());
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '=' | '-');
+    name.chars().map(|c| if is_plain(c) { c } else { '_' }).collect()
+}

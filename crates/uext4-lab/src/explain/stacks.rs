@@ -1,0 +1,250 @@
+//! CPU profiles: stacks of perf(1), folded.
+//!
+//! What: `perf record` takes the stack that each processor runs, by the clock: a virtual machine
+//! has no counters of the hardware. What belongs to the run is kept: its processes, and threads of
+//! the kernel that work for the file system. A line of the result is a stack, its functions from
+//! the thread down separated by `;`, and how often it was seen.
+//! Invariants: perf has ended when [`Recorder::end`] returns, and when it is dropped.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::command;
+use crate::error::{Doing, Error, Result};
+use crate::explain::tasks::OBSERVER;
+
+/// Stacks of a processor in a second: not a divisor of the timers' frequency.
+const HERTZ: &str = "199";
+/// How long perf may take until it records, and until it has ended.
+const PATIENCE: Duration = Duration::from_secs(20);
+const STEP: Duration = Duration::from_millis(5);
+/// Bytes of a stack that perf keeps, to find the callers in code without frame pointers.
+const STACK_BYTES: u32 = 8192;
+/// Functions by which it is seen that a thread of the kernel works for a file system or its device.
+const WORK: &[&str] =
+    &["ext4_", "jbd2_", "loop_", "lo_rw_aio", "wb_workfn", "iomap_dio", "fuse_", "blk_mq_run_work"];
+
+/// A perf(1) that records.
+pub(super) struct Recorder {
+    child: Child,
+    data: PathBuf,
+    /// Whether all processors are looked at.
+    sees_all: bool,
+}
+
+/// Whose stacks are kept.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Keep {
+    pub(super) processes: BTreeSet<i32>,
+    pub(super) device: Option<String>,
+}
+
+impl Recorder {
+    /// Begins to record into a file of this folder.
+    ///
+    /// # Errors
+    /// perf is not installed, or may not do that.
+    pub(super) fn begin(folder: &Path) -> Result<Self> {
+        let program = command::find("perf").ok_or_else(|| Error::new("perf is not installed"))?;
+        let data = folder.join("perf.data");
+        let sees_all = rustix::process::geteuid().is_root();
+        let mut perf = Command::new(program);
+        perf.args(["record", "-q", "-F", HERTZ, "-o"]).arg(&data);
+        perf.arg(format!("--call-graph=dwarf,{STACK_BYTES}"));
+        if sees_all {
+            perf.args(["-a", "-e", "cpu-clock"]);
+        } else {
+            let own = std::process::id().to_string();
+            perf.args(["-e", "cpu-clock:u", "-p", &own]);
+        }
+        let log = folder.join("perf.log");
+        let said = fs::File::create(&log).doing("making a log")?;
+        let child = perf.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said).spawn();
+        let mut recorder = Self { child: child.doing("starting perf")?, data, sees_all };
+        let deadline = Instant::now() + PATIENCE;
+        // Its header is written when it is ready.
+        while fs::metadata(&recorder.data).map_or(0, |meta| meta.len()) == 0 {
+            if let Some(status) = recorder.child.try_wait().doing("waiting for perf")? {
+                let said = fs::read_to_string(&log).unwrap_or_default();
+                let last = said.lines().find(|line| !line.trim().is_empty());
+                let last = last.map_or_else(|| status.to_string(), str::to_owned);
+                return Err(Error::new(format!("perf: {}", last.trim())));
+            }
+            if Instant::now() > deadline {
+                return Err(Error::new("perf does not begin"));
+            }
+            thread::sleep(STEP);
+        }
+        Ok(recorder)
+    }
+
+    /// Its process.
+    pub(super) fn process(&self) -> i32 {
+        self.child.id().cast_signed()
+    }
+
+    /// How it looks.
+    pub(super) fn by(&self) -> String {
+        let (event, scope) = if self.sees_all {
+            ("cpu-clock", "system-wide")
+        } else {
+            ("cpu-clock:u", "this process")
+        };
+        format!("perf, {event}, {HERTZ} Hz, {scope}")
+    }
+
+    /// Ends it. What it has seen can be folded then.
+    pub(super) fn end(&mut self) -> Result<()> {
+        if let Some(process) = Pid::from_raw(self.process()) {
+            kill_process(process, Signal::INT).doing("ending perf")?;
+        }
+        let deadline = Instant::now() + PATIENCE;
+        while self.child.try_wait().doing("waiting for perf")?.is_none() {
+            if Instant::now() > deadline {
+                return Err(Error::new("perf does not end"));
+            }
+            thread::sleep(STEP);
+        }
+        Ok(())
+    }
+
+    /// The stacks that are to be kept, folded.
+    pub(super) fn folded(&self, keep: &Keep) -> Result<String> {
+        let program = command::find("perf").ok_or_else(|| Error::new("perf is not installed"))?;
+        let mut perf = Command::new(program);
+        perf.args(["script", "-F", "comm,pid,tid,ip,sym", "--no-inline", "--full-source-path"]);
+        let said = perf.arg("-i").arg(&self.data).stderr(Stdio::null()).output();
+        let said = said.doing("perf script")?;
+        if !said.status.success() {
+            return Err(Error::new(format!("perf script ended with {}", said.status)));
+        }
+        Ok(fold(&String::from_utf8_lossy(&said.stdout), keep))
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        if let Ok(None) = self.child.try_wait() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// Folds what `perf script` says.
+fn fold(said: &str, keep: &Keep) -> String {
+    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+    for sample in said.split("\n\n") {
+        if let Some(stack) = stack(sample, keep) {
+            *counts.entry(stack).or_default() += 1;
+        }
+    }
+    counts.iter().map(|(stack, count)| format!("{stack} {count}\n")).collect()
+}
+
+/// The stack of a sample, if it is to be kept.
+fn stack(sample: &str, keep: &Keep) -> Option<String> {
+    let mut lines = sample.trim_matches('\n').lines();
+    let (name, ids) = lines.next()?.trim().rsplit_once(' ')?;
+    let (process, _) = ids.split_once('/')?;
+    let name = name.trim();
+    let functions: Vec<String> = lines.filter_map(function).collect();
+    let is_own = process.parse().is_ok_and(|id| keep.processes.contains(&id));
+    if name == OBSERVER || functions.is_empty() || !(is_own || works_for_it(name, &functions, keep))
+    {
+        return None;
+    }
+    let functions = functions.iter().rev().map(String::as_str);
+    let words: Vec<&str> = std::iter::once(group(name)).chain(functions).collect();
+    Some(words.join(";"))
+}
+
+/// Whether a thread of the kernel works for the file system.
+fn works_for_it(name: &str, functions: &[String], keep: &Keep) -> bool {
+    let Some(device) = &keep.device else { return false };
+    if name.starts_with("jbd2/") {
+        return name.starts_with(&format!("jbd2/{device}"));
+    }
+    let works = |function: &String| WORK.iter().any(|work| function.starts_with(work));
+    name.starts_with("kworker/") && functions.iter().any(works)
+}
+
+/// The function of a line: an address, a name. Unknown ones of one program are one function.
+fn function(line: &str) -> Option<String> {
+    let (_, name) = line.trim().split_once(' ')?;
+    let name = name.trim();
+    // What the compiler adds to tell functions of one name apart.
+    let name = match name.rsplit_once("::h") {
+        Some((path, hash)) if hash.len() == 16 && hash.bytes().all(|b| b.is_ascii_hexdigit()) => {
+            path
+        }
+        _ => name,
+    };
+    (!name.is_empty()).then(|| name.replace(';', ":").replace(' ', "_"))
+}
+
+/// The name of a thread without what tells it from its like.
+fn group(name: &str) -> &str {
+    if let Some((kind, _)) = name.split_once('/') {
+        return kind;
+    }
+    match name.rsplit_once('-') {
+        Some((kind, number)) if number.bytes().all(|b| b.is_ascii_digit()) => kind,
+        _ => name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAID: &str = "\
+load-17  100/117 
+\tffffffff82203249 _raw_spin_unlock_irqrestore
+\t           d4ad7 uext4::journal::join::h0123456789abcdef
+\t          149d33 [unknown]
+
+load-3   100/103 
+\tffffffff82203249 _raw_spin_unlock_irqrestore
+\t           d4ad7 uext4::journal::join::h0123456789abcdef
+\t          149d33 [unknown]
+
+explain  100/104 
+\tffffffff82203249 read
+
+kworker/u8:1-lo     50/50    
+\tffffffff82203249 memcpy
+\tffffffff82203249 loop_process_work
+
+kworker/u8:2     51/51    
+\tffffffff82203249 memcpy
+
+jbd2/loop1-8    77/77    
+\tffffffff82203249 crc32c
+
+jbd2/vda-8    78/78    
+\tffffffff82203249 crc32c
+
+other program  999/999 
+\t      1 main
+";
+
+    #[test]
+    fn stacks_of_the_run_are_folded_and_no_others() {
+        let keep = Keep { processes: BTreeSet::from([100]), device: Some("loop1".into()) };
+        let expected = "\
+jbd2;crc32c 1
+kworker;loop_process_work;memcpy 1
+load;[unknown];uext4::journal::join;_raw_spin_unlock_irqrestore 2
+";
+        assert_eq!(fold(SAID, &keep), expected);
+        assert_eq!(fold("", &keep), "");
+        assert_eq!(fold("load-1 100/1\n", &keep), "");
+    }
+}

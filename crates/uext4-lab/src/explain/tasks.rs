@@ -1,0 +1,217 @@
+//! The threads of a run: those that make the load, those that serve it, those of the kernel.
+//!
+//! What: `/proc` names them. Threads of the load are the children of this process that are no
+//! daemon of a mount, and the threads of this process that [`crate::bench`] starts, or the thread
+//! that runs the load itself if there are none.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+
+/// Threads of this process that look at the others.
+pub(super) const OBSERVER: &str = "explain";
+/// How the threads of a load in this process are named.
+const LOAD: &str = "load-";
+
+/// What a thread does in a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Part {
+    /// Makes the load.
+    Load,
+    /// Serves it: the daemon of a mount, threads of the engine.
+    Server,
+    /// A thread of the kernel that works for the file system or its device.
+    Kernel,
+}
+
+/// A thread.
+#[derive(Clone, Debug)]
+pub(super) struct Task {
+    pub(super) id: i32,
+    pub(super) part: Part,
+    /// Its name without a number.
+    pub(super) name: String,
+    folder: PathBuf,
+}
+
+impl Task {
+    pub(super) fn read(&self, file: &str) -> Option<String> {
+        fs::read_to_string(self.folder.join(file)).ok()
+    }
+
+    /// Whether it runs, or could.
+    pub(super) fn is_running(&self) -> Option<bool> {
+        let stat = self.read("stat")?;
+        // Its name may have any character, so what follows is found from the end.
+        let (_, rest) = stat.rsplit_once(") ")?;
+        Some(rest.starts_with('R'))
+    }
+
+    /// Times that it went to sleep, and times that the processor was taken from it.
+    pub(super) fn switches(&self) -> Option<[u64; 2]> {
+        let status = self.read("status")?;
+        let count = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+            line.trim().parse().ok()
+        };
+        Some([count("voluntary_ctxt_switches:")?, count("nonvoluntary_ctxt_switches:")?])
+    }
+}
+
+/// Whose threads are looked for.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Wanted {
+    /// The thread that runs the load, or waits for those that do.
+    pub(super) caller: i32,
+    /// The daemon of the mount.
+    pub(super) daemon: Option<i32>,
+    /// Programs that look at the run.
+    pub(super) observer: Option<i32>,
+    /// The block device of the file system, as the kernel names it.
+    pub(super) device: Option<String>,
+}
+
+/// The threads of a run, and its processes.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) tasks: Vec<Task>,
+    pub(super) processes: BTreeSet<i32>,
+}
+
+impl Wanted {
+    /// All threads as they are now.
+    pub(super) fn find(&self) -> Found {
+        let mut found = Found::default();
+        let own = std::process::id().cast_signed();
+        let processes = processes();
+        let children = descendants(own, &processes);
+        for process in &processes {
+            let id = process.id;
+            if id == own {
+                self.add_own(&mut found, id);
+            } else if Some(id) == self.daemon {
+                add_all(&mut found, id, Part::Server);
+            } else if children.contains(&id) && Some(id) != self.observer {
+                add_all(&mut found, id, Part::Load);
+            } else if process.is_kernel && self.works_for_it(id, &process.name) {
+                add_all(&mut found, id, Part::Kernel);
+            }
+        }
+        if found.tasks.iter().all(|task| task.part != Part::Load) {
+            // The load is this thread.
+            found.tasks.iter_mut().filter(|task| task.id == self.caller).for_each(|task| {
+                task.part = Part::Load;
+            });
+        } else {
+            found.tasks.retain(|task| task.id != self.caller);
+        }
+        found
+    }
+
+    fn add_own(&self, found: &mut Found, process: i32) {
+        add_all(found, process, Part::Server);
+        found.tasks.retain(|task| task.name != OBSERVER);
+        for task in &mut found.tasks {
+            if task.part == Part::Server && task.name.starts_with(LOAD) {
+                (task.part, task.name) = (Part::Load, "load".into());
+            }
+        }
+    }
+
+    /// Whether a thread of the kernel works for the file system now.
+    fn works_for_it(&self, id: i32, name: &str) -> bool {
+        let Some(device) = &self.device else { return false };
+        if name.starts_with(&format!("jbd2/{device}-")) || name == device {
+            return true;
+        }
+        if !name.starts_with("kworker/") {
+            return false;
+        }
+        // The name that /proc gives has the queue whose work is done now.
+        let comm = fs::read_to_string(format!("/proc/{id}/comm")).unwrap_or_default();
+        let queue = comm.trim_end().rsplit(['+', '-']).next().unwrap_or_default();
+        ["loop", "ext4", "writeback", "flush", "dio"].iter().any(|known| queue.contains(known))
+            || comm.contains(device.as_str())
+            || comm.contains("ext4")
+    }
+}
+
+struct Process {
+    id: i32,
+    parent: i32,
+    name: String,
+    is_kernel: bool,
+}
+
+/// The kernel's own parent of its threads.
+const KTHREADD: i32 = 2;
+
+fn processes() -> Vec<Process> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let process = |entry: fs::DirEntry| {
+        let id: i32 = entry.file_name().to_str()?.parse().ok()?;
+        let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+        let (head, rest) = stat.rsplit_once(") ")?;
+        let parent = rest.split(' ').nth(1)?.parse().ok()?;
+        let name = head.split_once('(')?.1.to_owned();
+        Some(Process { id, parent, name, is_kernel: parent == KTHREADD })
+    };
+    entries.filter_map(Result::ok).filter_map(process).collect()
+}
+
+/// The children of a process, and theirs.
+fn descendants(of: i32, processes: &[Process]) -> BTreeSet<i32> {
+    let mut found = BTreeSet::from([of]);
+    loop {
+        let before = found.len();
+        let more = processes.iter().filter(|process| found.contains(&process.parent));
+        let more: Vec<i32> = more.map(|process| process.id).collect();
+        found.extend(more);
+        if found.len() == before {
+            found.remove(&of);
+            return found;
+        }
+    }
+}
+
+fn add_all(found: &mut Found, process: i32, part: Part) {
+    found.processes.insert(process);
+    let Ok(entries) = fs::read_dir(format!("/proc/{process}/task")) else { return };
+    for entry in entries.filter_map(Result::ok) {
+        let Some(id) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        let folder = entry.path();
+        // It may end meanwhile.
+        let Ok(name) = fs::read_to_string(folder.join("comm")) else { continue };
+        let name = name.trim_end().to_owned();
+        found.tasks.push(Task { id, part, name, folder });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+    use std::thread;
+
+    #[test]
+    fn threads_of_a_load_are_told_from_others() {
+        let (send, wait) = mpsc::channel::<()>();
+        let (told, ready) = mpsc::channel();
+        let thread = thread::Builder::new().name("load-7".into()).spawn(move || {
+            told.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+            let _ = wait.recv();
+        });
+        let id: i32 = ready.recv().unwrap();
+        let caller = rustix::thread::gettid().as_raw_nonzero().get();
+        let found = Wanted { caller, ..Wanted::default() }.find();
+        let part = |id: i32| found.tasks.iter().find(|task| task.id == id).map(|task| task.part);
+        assert_eq!((part(id), part(caller)), (Some(Part::Load), None));
+        assert!(found.processes.contains(&std::process::id().cast_signed()));
+        let task = found.tasks.iter().find(|task| task.id == id).unwrap();
+        assert!(task.switches().is_some() && task.name == "load");
+        drop(send);
+        thread.unwrap().join().unwrap();
+    }
+}

@@ -1,0 +1,118 @@
+//! One run that is looked at while it is made.
+//!
+//! Invariants: whatever looks has ended when [`watch`] returns. A run that is looked at gives no
+//! figures: looking costs.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use uext4::Volume;
+
+use crate::error::{Doing, Error, Result};
+use crate::explain::counts::{Counts, Sources};
+use crate::explain::sampler::{self, Sampled};
+use crate::explain::stacks::{Keep, Recorder};
+use crate::explain::tasks::{OBSERVER, Wanted};
+use crate::mount::Mount;
+use crate::stage::Medium;
+use crate::target::Opened;
+
+/// What a run works on, as far as it can be looked into.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Subject<'a> {
+    /// A volume of this process.
+    pub(crate) volume: Option<&'a Volume>,
+    pub(crate) mount: Option<&'a Mount>,
+    /// The block device below, if there is one.
+    pub(crate) device: Option<&'a Path>,
+}
+
+impl<'a> Subject<'a> {
+    /// What a target has opened on a medium.
+    pub(crate) fn of(opened: &'a Opened, medium: &'a Medium) -> Self {
+        let device = medium.loop_device();
+        match opened {
+            Opened::Library(volume) => Self { volume: Some(volume), device, ..Self::default() },
+            Opened::Mount(mount) => Self { mount: Some(mount), device, ..Self::default() },
+        }
+    }
+
+    /// A volume of this process.
+    pub(crate) fn volume(volume: &'a Volume, medium: &'a Medium) -> Self {
+        Self { volume: Some(volume), device: medium.loop_device(), mount: None }
+    }
+
+    /// No file system.
+    pub(crate) fn raw(medium: &'a Medium) -> Self {
+        Self { device: medium.loop_device(), ..Self::default() }
+    }
+}
+
+/// What was seen.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seen {
+    pub(super) sampled: Sampled,
+    pub(super) counts: Counts,
+    /// Stacks, folded.
+    pub(super) profile: Option<String>,
+    /// What the profile is made by, or why there is none.
+    pub(super) profiled_by: String,
+}
+
+/// Sets a flag at its end, whatever that is.
+struct AtEnd<'a>(&'a AtomicBool);
+
+impl Drop for AtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Does the work and looks at it.
+///
+/// # Errors
+/// Those of the work.
+pub(crate) fn watch<T>(
+    subject: Subject<'_>,
+    work: impl FnOnce() -> Result<T>,
+) -> Result<(T, Seen)> {
+    let folder = tempfile::tempdir().doing("making a folder")?;
+    let mut recorder = Recorder::begin(folder.path());
+    let sources = Sources {
+        volume: subject.volume,
+        mount: subject.mount.map(Mount::dir),
+        device: subject.device,
+    };
+    sources.switch_on();
+    let wanted = Wanted {
+        caller: rustix::thread::gettid().as_raw_nonzero().get(),
+        daemon: subject.mount.and_then(Mount::daemon),
+        observer: recorder.as_ref().ok().map(Recorder::process),
+        device: sources.device_name(),
+    };
+    let before = sources.read();
+    let stop = AtomicBool::new(false);
+    let (done, sampled) = thread::scope(|scope| {
+        let observer = thread::Builder::new().name(OBSERVER.to_owned());
+        let look = || sampler::run(sources, &wanted, &stop);
+        let observer = observer.spawn_scoped(scope, look).doing("starting a thread")?;
+        let done = {
+            let _at_end = AtEnd(&stop);
+            work()
+        };
+        let sampled = observer.join().map_err(|_| Error::new("the observer panicked"))?;
+        Ok::<_, Error>((done, sampled))
+    })?;
+    let counts = sources.read().since(&before);
+    let keep = Keep { processes: sampled.processes.clone(), device: wanted.device };
+    let profile = recorder.as_mut().map_err(|error| error.to_string()).and_then(|recorder| {
+        let folded = recorder.end().and_then(|()| recorder.folded(&keep));
+        folded.map(|folded| (folded, recorder.by())).map_err(|error| error.to_string())
+    });
+    let (profile, profiled_by) = match profile {
+        Ok((folded, by)) => (Some(folded), by),
+        Err(why) => (None, why),
+    };
+    Ok((done?, Seen { sampled, counts, profile, profiled_by }))
+}

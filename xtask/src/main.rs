@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bisect;
 mod conform;
 mod demo;
 mod licences;
@@ -56,6 +57,15 @@ enum Verb {
         /// Keep the image, in .demo/ of the repository.
         #[arg(long)]
         keep: bool,
+    },
+    /// A slow commit among 32, found by `git bisect run` as docs/lab.md shows it.
+    Bisect {
+        /// What is searched with.
+        #[arg(long, value_enum, default_value = "pair")]
+        by: bisect::By,
+        /// Which of the commits is slow.
+        #[arg(long, default_value_t = 21)]
+        slow: u32,
     },
     /// The crash test from seed to seed: recorded loads, cut at every flush, recovered and judged.
     #[command(disable_help_flag = true)]
@@ -179,6 +189,7 @@ enum Verb {
 fn main() -> ExitCode {
     let result = match Arguments::parse().verb {
         Verb::Test { verbose, no_install } => test::run(verbose, no_install),
+        Verb::Bisect { by, slow } => bisect::run(by, slow),
         Verb::Demo { tree, no_mount, keep } => demo::run(tree.as_deref(), no_mount, keep),
         Verb::Crash { rest } if rest.first().is_some_and(|word| word == "--growth") => {
             long::growths(&rest)

@@ -58,6 +58,7 @@ const OTHERS: &[(&str, Statuses)] = &[
             ("0", "It is done; nothing is worse."),
             ("1", "A figure is worse than before (compare, guard), or a load gave none (run)."),
             ("2", "The command line is wrong, or there is nothing to compare."),
+            ("125", "There is nothing to compare, with `--bisect`."),
         ],
     ),
     (

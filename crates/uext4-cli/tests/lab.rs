@@ -61,6 +61,25 @@ fn what_is_no_run_is_neither_better_nor_worse() {
     }
 }
 
+/// Fault model: `git bisect run` takes every status but 0 and 125 for a bad commit, so a commit
+/// whose run is broken would be blamed.
+#[test]
+fn bisection_skips_what_cannot_be_compared() {
+    let scratch = Scratch::new();
+    let (good, slow) = (run(&scratch, "a", 1000.0), run(&scratch, "slow", 700.0));
+    let bad = scratch.path("bad");
+    std::fs::write(&bad, "no figure\n").expect("a file");
+    let status = |words: &[&Path]| {
+        let run = Command::new(UEXT4).arg("lab").args(words).arg("--bisect").output();
+        run.expect("uext4 runs").status.code()
+    };
+    let compare = Path::new("compare");
+    assert_eq!(status(&[compare, &good, &good]), Some(0));
+    assert_eq!(status(&[compare, &good, &slow]), Some(1));
+    assert_eq!(status(&[compare, &good, &bad]), Some(125));
+    assert_eq!(status(&[Path::new("guard"), &bad]), Some(125));
+}
+
 /// A script must not take a run without a target for one that went well.
 #[test]
 fn a_run_of_nothing_is_wrong_usage() {

@@ -135,9 +135,15 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Action::List => list(),
         Action::Run(args) => measure(&args),
         Action::Fio(args) => fio::run(&args),
-        Action::Compare(args) => compare::run(&args).map_err(not_measured),
-        Action::Guard(args) => guard::run(&args).map_err(not_measured),
-        Action::Pair(args) => pair::run(&args).map_err(not_measured),
+        Action::Compare(args) => {
+            compare::run(&args).map_err(|failure| no_verdict(failure, args.bisect()))
+        }
+        Action::Guard(args) => {
+            guard::run(&args).map_err(|failure| no_verdict(failure, args.bisect()))
+        }
+        Action::Pair(args) => {
+            pair::run(&args).map_err(|failure| no_verdict(failure, args.bisect()))
+        }
         Action::CompareCheck(args) => compare_check::run(&args).map_err(not_measured),
         Action::Worker { args } => uext4_lab::worker::serve(&args).map_err(failed),
     }
@@ -145,10 +151,19 @@ pub(crate) fn run(args: Args) -> Result<()> {
 
 /// A failure that says nothing about speed: exit status 2.
 fn not_measured(failure: Failure) -> Failure {
+    no_verdict(failure, false)
+}
+
+/// Exit status by which `git bisect run` knows a commit that cannot be tested.
+const BISECT_SKIP: u8 = 125;
+
+/// A failure that says nothing about speed: exit status 2, or what `git bisect run` skips a commit
+/// by.
+fn no_verdict(failure: Failure, bisect: bool) -> Failure {
     match failure {
         Failure::Line(line) => {
             say(&line);
-            Failure::Status(2)
+            Failure::Status(if bisect { BISECT_SKIP } else { 2 })
         }
         other => other,
     }

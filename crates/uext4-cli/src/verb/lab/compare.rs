@@ -30,6 +30,15 @@ pub(super) struct Judging {
     /// The variant of B that is compared with it
     #[arg(long, requires = "variant_a")]
     variant_b: Option<String>,
+    /// Exit status 125 where nothing can be compared, by which `git bisect run` skips a commit
+    #[arg(long)]
+    pub(super) bisect: bool,
+}
+
+impl Args {
+    pub(super) fn bisect(&self) -> bool {
+        self.judging.bisect
+    }
 }
 
 /// Runs the verb.

@@ -15,6 +15,15 @@ pub(crate) struct Args {
     /// Write the costs of this build there
     #[arg(long)]
     update: bool,
+    /// Exit status 125 where nothing can be compared, by which `git bisect run` skips a commit
+    #[arg(long)]
+    bisect: bool,
+}
+
+impl Args {
+    pub(super) fn bisect(&self) -> bool {
+        self.bisect
+    }
 }
 
 /// Runs the verb.

@@ -28,6 +28,12 @@ pub(crate) struct Args {
     load: Vec<OsString>,
 }
 
+impl Args {
+    pub(super) fn bisect(&self) -> bool {
+        self.judging.bisect
+    }
+}
+
 /// Runs the verb.
 pub(super) fn run(args: &Args) -> Result<()> {
     let own = std::env::current_exe().at("lab", "this program")?;

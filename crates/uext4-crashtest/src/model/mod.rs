@@ -4,6 +4,22 @@ pub mod description;
 pub mod guarantees;
 pub mod spec;
 
+mod allows;
+mod base;
+mod contents;
+mod explorer;
+mod generation;
+mod history;
+mod names;
+mod options;
+mod random;
+mod replay;
+mod states;
+mod tree;
+
 pub use description::{Description, How, Loss, Progress, StepLine};
+pub use explorer::Explorer;
 pub use guarantees::{Guarantees, Mode};
 pub use spec::{BlockChoice, Content, Rest, SizeChoice, StateSpec};
+pub use states::States;
+pub use tree::{Node, Tree};

@@ -1,0 +1,421 @@
+//! What a trace did to each file, by step: names, sizes and blocks.
+//!
+//! What: the trace is walked once. Each file gets the events that can differ between the medium
+//! and what the program saw, in the order of the steps. `options.rs` says which of them a crash may
+//! leave out.
+//!
+//! Invariant: a block has at most one event of a step.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::Result;
+use crate::model::base::Base;
+use crate::model::generation::{Event, Generation, SizeEvent, Source, What};
+use crate::model::guarantees::Guarantees;
+use crate::trace::{Call, FileId, NewFile, Step, Trace};
+
+/// fallocate(2).
+pub(crate) const KEEP_SIZE: u32 = 1;
+pub(crate) const PUNCH_HOLE: u32 = 2;
+pub(crate) const COLLAPSE_RANGE: u32 = 8;
+pub(crate) const ZERO_RANGE: u32 = 16;
+pub(crate) const INSERT_RANGE: u32 = 32;
+
+/// A sync of the trace.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sync {
+    pub(crate) step: usize,
+    /// `None`: of the whole file system.
+    pub(crate) file: Option<FileId>,
+    /// Metadata of the steps before this index is in the journal once it has returned.
+    pub(crate) needs: usize,
+}
+
+/// A regular file.
+#[derive(Debug)]
+pub(crate) struct FileHistory {
+    /// Names after steps, the first before the trace or at creation.
+    names: Vec<(Option<usize>, u32)>,
+    /// Bytes of a block.
+    block: u64,
+    /// From the begin to a shift of blocks, and from there to the next one.
+    pub(crate) generations: Vec<Generation>,
+    /// The next close allocates its blocks.
+    truncated_to_nothing: bool,
+    /// The last step that changed its content.
+    pub(crate) last_change: Option<usize>,
+}
+
+/// All of a trace.
+#[derive(Debug)]
+pub(crate) struct History {
+    /// Bytes of a block.
+    pub(crate) block: u64,
+    pub(crate) guarantees: Guarantees,
+    /// Regular files.
+    pub(crate) files: BTreeMap<FileId, FileHistory>,
+    /// Steps that change metadata other than by writing, in order.
+    pub(crate) structure: Vec<usize>,
+    /// Ends of prefixes of the journal that differ from each other, in order.
+    pub(crate) prefixes: Vec<usize>,
+    pub(crate) syncs: Vec<Sync>,
+    pub(crate) times: Vec<(Duration, Duration)>,
+    /// The latest begin of the steps before an index.
+    latest_start: Vec<Duration>,
+    /// Where the last change of an inode stands in the journal, and the last that fdatasync waits
+    /// for.
+    changed: BTreeMap<FileId, (usize, usize)>,
+}
+
+impl FileHistory {
+    fn new(block: u64, names: u32, since: Option<usize>, source: Source, size: u64) -> Self {
+        Self {
+            block,
+            names: vec![(since, names)],
+            generations: vec![Generation::new(None, source, size)],
+            truncated_to_nothing: false,
+            last_change: None,
+        }
+    }
+
+    /// It has a name, if the changes of the steps before `position` are in effect.
+    pub(crate) fn has_name(&self, position: usize) -> bool {
+        let at = self.names.partition_point(|(step, _)| step.is_none_or(|step| step < position));
+        at > 0 && self.names[at - 1].1 > 0
+    }
+
+    /// Bytes of a block.
+    pub(crate) fn block(&self) -> u64 {
+        self.block
+    }
+
+    /// It was created before `position`.
+    pub(crate) fn exists(&self, position: usize) -> bool {
+        self.names[0].0.is_none_or(|step| step < position)
+    }
+
+    /// It has no name at `position` and gets one later.
+    pub(crate) fn gets_a_name_after(&self, position: usize) -> bool {
+        let is_later = |step: &Option<usize>| step.is_some_and(|step| step >= position);
+        self.exists(position)
+            && !self.has_name(position)
+            && self.names.iter().any(|(step, names)| is_later(step) && *names > 0)
+    }
+
+    /// The index of the generation in effect.
+    pub(crate) fn generation_at(&self, position: usize) -> usize {
+        let before = |generation: &Generation| generation.since.is_none_or(|step| step < position);
+        self.generations.iter().rposition(before).unwrap_or(0)
+    }
+
+    fn now(&mut self) -> &mut Generation {
+        self.generations.last_mut().expect("a file begins with one")
+    }
+
+    fn count_names(&mut self, step: usize, change: i64) {
+        let now = self.names.last().map_or(0, |(_, names)| *names);
+        let next = u32::try_from(i64::from(now) + change).unwrap_or(0);
+        self.names.push((Some(step), next));
+    }
+}
+
+impl History {
+    pub(crate) fn of(base: &Base, trace: &Trace, guarantees: Guarantees) -> Result<Self> {
+        let mut history = Self {
+            block: base.block_size(),
+            guarantees,
+            files: BTreeMap::new(),
+            structure: Vec::new(),
+            prefixes: Vec::new(),
+            syncs: Vec::new(),
+            times: trace.steps.iter().map(|step| (step.started, step.returned)).collect(),
+            latest_start: vec![Duration::ZERO],
+            changed: BTreeMap::new(),
+        };
+        for (file, number) in &trace.before {
+            if let Some((names, size, allocated)) = base.regular_file(*number)? {
+                let source = Source::Image { number: *number, allocated };
+                history
+                    .files
+                    .insert(*file, FileHistory::new(history.block, names, None, source, size));
+            }
+        }
+        for (index, step) in trace.steps.iter().enumerate() {
+            history.walk(index, step);
+            let latest = history.latest_start[index].max(step.started);
+            history.latest_start.push(latest);
+        }
+        Ok(history)
+    }
+
+    /// The steps.
+    pub(crate) fn len(&self) -> usize {
+        self.times.len()
+    }
+
+    /// A step had certainly returned when the power failed after the steps before `crash`.
+    pub(crate) fn had_returned(&self, step: usize, crash: usize) -> bool {
+        step < crash && (crash >= self.len() || self.times[step].1 <= self.latest_start[crash])
+    }
+
+    fn walk(&mut self, index: usize, step: &Step) {
+        match &step.call {
+            Call::Create { file, name, kind, .. } => {
+                if *kind == NewFile::Regular {
+                    let names = u32::from(name.is_some());
+                    let source = Source::Empty;
+                    let new = FileHistory::new(self.block, names, Some(index), source, 0);
+                    self.files.insert(*file, new);
+                }
+                self.changes(index, *file, true);
+                if let Some(name) = name {
+                    self.changes(index, name.parent, false);
+                }
+            }
+            Call::Link { file, name } => self.names(index, *file, 1, name.parent),
+            Call::Remove { file, name } => self.names(index, *file, -1, name.parent),
+            Call::Rename { file, from, to, replaced, exchange } => {
+                self.changes(index, *file, false);
+                self.changes(index, from.parent, false);
+                self.changes(index, to.parent, false);
+                if let Some(replaced) = replaced {
+                    let lost = if *exchange { 0 } else { -1 };
+                    self.names(index, *replaced, lost, to.parent);
+                    if !exchange {
+                        self.allocates(index, *file);
+                    }
+                }
+            }
+            Call::Write { file, offset, data, direct } => {
+                self.write(index, *file, *offset, data, *direct);
+            }
+            Call::Truncate { file, size, .. } => {
+                self.changes(index, *file, true);
+                self.truncate(index, *file, *size);
+            }
+            Call::Allocate { file, mode, offset, len } => {
+                self.changes(index, *file, true);
+                self.allocate(index, *file, *mode, *offset..offset.saturating_add(*len));
+            }
+            Call::SetAttributes { file, .. } | Call::SetXattr { file, .. } => {
+                self.changes(index, *file, false);
+            }
+            Call::Sync { file, data_only } => {
+                let (all, data) = self.changed.get(file).copied().unwrap_or((0, 0));
+                let needs = if *data_only { data } else { all };
+                self.syncs.push(Sync { step: index, file: Some(*file), needs });
+            }
+            Call::SyncAll => self.syncs.push(Sync { step: index, file: None, needs: index }),
+            Call::Close { file } => {
+                let truncated = self
+                    .files
+                    .get_mut(file)
+                    .is_some_and(|history| std::mem::take(&mut history.truncated_to_nothing));
+                if truncated {
+                    self.allocates(index, *file);
+                }
+            }
+            Call::Output(_) => {}
+        }
+    }
+
+    /// A step changes an inode, and with `data` what fdatasync waits for.
+    fn changes(&mut self, index: usize, file: FileId, data: bool) {
+        self.in_journal(index, file, data);
+        if self.structure.last() != Some(&index) {
+            self.structure.push(index);
+        }
+    }
+
+    fn in_journal(&mut self, index: usize, file: FileId, data: bool) {
+        let changed = self.changed.entry(file).or_default();
+        changed.0 = index + 1;
+        if data {
+            changed.1 = index + 1;
+        }
+        self.prefix(index + 1);
+    }
+
+    fn prefix(&mut self, end: usize) {
+        if self.prefixes.last() != Some(&end) {
+            self.prefixes.push(end);
+        }
+    }
+
+    fn names(&mut self, index: usize, file: FileId, change: i64, parent: FileId) {
+        self.changes(index, file, false);
+        self.changes(index, parent, false);
+        if let Some(history) = self.files.get_mut(&file) {
+            history.count_names(index, change);
+        }
+    }
+
+    /// The kernel allocates what is not allocated yet: `auto_da_alloc`.
+    fn allocates(&mut self, index: usize, file: FileId) {
+        if !self.guarantees.auto_da_alloc || !self.guarantees.allocates_late() {
+            return;
+        }
+        if let Some(history) = self.files.get_mut(&file) {
+            history.now().sizes.push(SizeEvent::Allocated { step: index });
+            self.prefix(index + 1);
+        }
+    }
+
+    fn write(&mut self, index: usize, file: FileId, offset: u64, data: &Arc<[u8]>, direct: bool) {
+        let journals = self.guarantees.journals_data();
+        let direct = direct && !journals;
+        let block = self.block;
+        let Some(history) = self.files.get_mut(&file) else { return };
+        let end = offset + data.len() as u64;
+        history.last_change = Some(index);
+        let mut fresh = false;
+        for at in offset / block..end.div_ceil(block) {
+            let from = offset.max(at * block);
+            let to = end.min((at + 1) * block);
+            fresh |= !history.is_allocated(at);
+            let what = What::Written {
+                start: (from - at * block) as usize,
+                data: Arc::clone(data),
+                range: (from - offset) as usize..(to - offset) as usize,
+                direct,
+            };
+            history.now().events(at).push(Event { step: index, what });
+        }
+        let now = history.now();
+        let grows = end > now.size;
+        if grows {
+            let from = offset;
+            now.sizes.push(SizeEvent::Grown { step: index, from, to: end, direct });
+            now.size = end;
+        }
+        if grows || fresh || journals {
+            self.in_journal(index, file, true);
+        }
+    }
+
+    fn truncate(&mut self, index: usize, file: FileId, size: u64) {
+        let block = self.block;
+        let Some(history) = self.files.get_mut(&file) else { return };
+        history.last_change = Some(index);
+        history.truncated_to_nothing |= size == 0;
+        let before = history.now().size;
+        if size < before {
+            history.remove(index, size.div_ceil(block)..u64::MAX);
+            if size % block != 0 {
+                history.zero(index, size / block, (size % block) as usize..block as usize);
+            }
+        }
+        let now = history.now();
+        now.sizes.push(SizeEvent::Set { step: index, size });
+        now.size = size;
+    }
+
+    fn allocate(&mut self, index: usize, file: FileId, mode: u32, range: Range<u64>) {
+        let block = self.block;
+        let Some(history) = self.files.get_mut(&file) else { return };
+        history.last_change = Some(index);
+        if mode & (COLLAPSE_RANGE | INSERT_RANGE) != 0 {
+            history.shift(index, range.start / block..range.end / block, mode);
+            return;
+        }
+        if mode & (PUNCH_HOLE | ZERO_RANGE) != 0 {
+            history.clear(index, &range);
+        }
+        let now = history.now();
+        if mode & (PUNCH_HOLE | KEEP_SIZE) == 0 && range.end > now.size {
+            now.sizes.push(SizeEvent::Set { step: index, size: range.end });
+            now.size = range.end;
+        }
+    }
+}
+
+impl FileHistory {
+    /// A block has a place on the medium, once all that was written has been written back.
+    pub(crate) fn is_allocated(&self, at: u64) -> bool {
+        self.was_allocated(self.generations.len() - 1, at)
+    }
+
+    /// [`FileHistory::is_allocated`] at the end of a generation.
+    fn was_allocated(&self, generation: usize, at: u64) -> bool {
+        let events = self.generations[generation].blocks.get(&at);
+        let last = events.and_then(|events| {
+            events.iter().rev().find(|event| !matches!(event.what, What::Zeroed { .. }))
+        });
+        match last {
+            Some(event) => matches!(event.what, What::Written { .. }),
+            None => self.began_allocated(generation, at),
+        }
+    }
+
+    /// [`FileHistory::is_allocated`] at the begin of a generation.
+    pub(crate) fn began_allocated(&self, generation: usize, at: u64) -> bool {
+        match &self.generations[generation].source {
+            Source::Empty => false,
+            Source::Image { allocated, .. } => allocated.iter().any(|range| range.contains(&at)),
+            Source::Shifted { range, insert } => Source::before_shift(range, *insert, at)
+                .is_some_and(|at| self.was_allocated(generation - 1, at)),
+        }
+    }
+
+    /// Blocks leave the file.
+    fn remove(&mut self, index: usize, range: Range<u64>) {
+        let last = self.generations.len() - 1;
+        let now = &self.generations[last];
+        let mut gone: Vec<u64> = now.blocks.range(range.clone()).map(|(at, _)| *at).collect();
+        if let Source::Image { allocated, .. } = &now.source {
+            for part in allocated {
+                let part = part.start.max(range.start)..part.end.min(range.end);
+                gone.extend(part.filter(|at| !now.blocks.contains_key(at)));
+            }
+        } else if matches!(now.source, Source::Shifted { .. }) {
+            let end = now.size.div_ceil(self.block).min(range.end);
+            gone.extend((range.start..end).filter(|at| !now.blocks.contains_key(at)));
+        }
+        for at in gone {
+            if self.is_allocated(at) {
+                self.now().events(at).push(Event { step: index, what: What::Removed });
+            }
+        }
+    }
+
+    /// Bytes of a block become zeros in the page cache.
+    fn zero(&mut self, index: usize, at: u64, range: Range<usize>) {
+        if self.is_allocated(at) {
+            self.now().events(at).push(Event { step: index, what: What::Zeroed { range } });
+        }
+    }
+
+    /// A range reads as zeros: whole blocks lose their content at once, the edges are written.
+    fn clear(&mut self, index: usize, range: &Range<u64>) {
+        let block = self.block;
+        let inner = range.start.div_ceil(block)..range.end / block;
+        if inner.start < inner.end {
+            self.remove(index, inner);
+        }
+        let first = range.start / block;
+        let last = range.end / block;
+        let within = |at: u64| {
+            let from = range.start.max(at * block) - at * block;
+            from as usize..(range.end.min((at + 1) * block) - at * block) as usize
+        };
+        if range.start % block != 0 || first == last {
+            self.zero(index, first, within(first));
+        }
+        if range.end % block != 0 && last != first {
+            self.zero(index, last, within(last));
+        }
+    }
+
+    /// Blocks move along the file; all data has been written before that.
+    fn shift(&mut self, index: usize, range: Range<u64>, mode: u32) {
+        let insert = mode & INSERT_RANGE != 0;
+        let len = (range.end - range.start) * self.block;
+        let before = self.now().size;
+        let size = if insert { before + len } else { before.saturating_sub(len) };
+        let source = Source::Shifted { range, insert };
+        self.generations.push(Generation::new(Some(index), source, size));
+    }
+}

@@ -1,0 +1,299 @@
+//! What the medium may hold of a file when the power fails: the rules of docs/crash-model.md.
+
+use std::collections::BTreeMap;
+
+use crate::model::generation::{Event, SizeEvent, What};
+use crate::model::guarantees::Mode;
+use crate::model::history::{FileHistory, History};
+use crate::trace::FileId;
+
+/// A moment of a loss of power, and how far the journal was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Moment {
+    /// The steps before this have taken effect.
+    pub(crate) crash: usize,
+    /// The steps before this are in the journal.
+    pub(crate) committed: usize,
+    /// Of the last committed step, a write, only so many blocks are.
+    pub(crate) part: Option<u64>,
+}
+
+/// What the syncs that had returned promise.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Promises {
+    /// The steps before this are in the journal.
+    pub(crate) committed: usize,
+    /// The data of the steps before this is durable.
+    all: usize,
+    /// The same of single files.
+    files: BTreeMap<FileId, usize>,
+    /// The last sync of anything.
+    last: Option<usize>,
+}
+
+/// Versions of a block are counts of its events.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BlockOptions {
+    /// The version that reads as zeros, if that is possible.
+    pub(crate) zeros: Option<usize>,
+    /// It may hold what was on the medium before.
+    pub(crate) stale: bool,
+    /// The oldest version of the data.
+    pub(crate) oldest: usize,
+    /// The newest one.
+    pub(crate) newest: usize,
+    /// The block has data of this file for certain or perhaps: it has a place on the medium.
+    pub(crate) has_data: bool,
+}
+
+/// The sizes on the medium.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SizeOptions {
+    pub(crate) smallest: u64,
+    pub(crate) largest: u64,
+    /// Sizes in between at which a write ended; any multiple of a block is possible, too.
+    pub(crate) ends: Vec<u64>,
+}
+
+/// What the medium may hold of a file.
+#[derive(Clone, Debug)]
+pub(crate) struct FileOptions {
+    pub(crate) generation: usize,
+    pub(crate) sizes: SizeOptions,
+    pub(crate) blocks: BTreeMap<u64, BlockOptions>,
+}
+
+impl BlockOptions {
+    fn only(version: usize) -> Self {
+        let (oldest, newest) = (version, version);
+        Self { zeros: None, stale: false, oldest, newest, has_data: true }
+    }
+
+    /// Those of a block that no step changed.
+    pub(crate) fn untouched() -> Self {
+        Self::only(0)
+    }
+
+    /// There is nothing to choose.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.zeros.is_none() && !self.stale && self.oldest == self.newest
+    }
+}
+
+impl SizeOptions {
+    /// A size is possible.
+    pub(crate) fn allow(&self, size: u64, block: u64) -> bool {
+        size == self.smallest
+            || size == self.largest
+            || (self.smallest < size
+                && size < self.largest
+                && (size % block == 0 || self.ends.contains(&size)))
+    }
+}
+
+impl Promises {
+    /// Those of a crash after the steps before `crash`.
+    pub(crate) fn at(history: &History, crash: usize) -> Self {
+        let mut promises = Self::default();
+        for sync in &history.syncs {
+            if !history.had_returned(sync.step, crash) {
+                continue;
+            }
+            promises.committed = promises.committed.max(sync.needs);
+            promises.last = promises.last.max(Some(sync.step));
+            match sync.file {
+                None => promises.all = promises.all.max(sync.step),
+                Some(file) => {
+                    let durable = promises.files.entry(file).or_default();
+                    *durable = (*durable).max(sync.step);
+                }
+            }
+        }
+        promises
+    }
+
+    /// The data of a file that was written by the steps before this is durable.
+    pub(crate) fn durable(&self, file: FileId) -> usize {
+        self.all.max(self.files.get(&file).copied().unwrap_or(0))
+    }
+}
+
+/// What decides about one file.
+struct View<'a> {
+    history: &'a History,
+    file: &'a FileHistory,
+    generation: usize,
+    moment: Moment,
+    durable: usize,
+    last_sync: Option<usize>,
+}
+
+impl History {
+    /// What the medium may hold of a file.
+    pub(crate) fn options(
+        &self,
+        id: FileId,
+        moment: Moment,
+        promises: &Promises,
+    ) -> Option<FileOptions> {
+        let file = self.files.get(&id)?;
+        let generation = file.generation_at(moment.committed);
+        let durable = promises.durable(id);
+        let last_sync = promises.last;
+        let view = View { history: self, file, generation, moment, durable, last_sync };
+        let blocks = file.generations[generation].blocks.iter();
+        let blocks = blocks.map(|(at, events)| (*at, view.block(*at, events))).collect();
+        Some(FileOptions { generation, sizes: view.sizes(), blocks })
+    }
+}
+
+impl View<'_> {
+    /// An event is in the journal, if it goes there.
+    fn is_committed(&self, step: usize, begin: u64, at: u64) -> bool {
+        let Moment { committed, part, .. } = self.moment;
+        match part {
+            Some(part) if step + 1 == committed => at < begin.saturating_add(part),
+            _ => step < committed,
+        }
+    }
+
+    /// The first block of a write.
+    fn first_block(&self, event: &Event, at: u64) -> u64 {
+        match &event.what {
+            // The offset in the write of what is in this block.
+            What::Written { start, range, .. } => {
+                let begin = at * self.history.block + *start as u64 - range.start as u64;
+                begin / self.history.block
+            }
+            _ => at,
+        }
+    }
+
+    fn in_journal(&self, event: &Event, at: u64) -> bool {
+        self.is_committed(event.step, self.first_block(event, at), at)
+    }
+
+    fn block(&self, at: u64, events: &[Event]) -> BlockOptions {
+        if self.history.guarantees.journals_data() {
+            let version = events.iter().take_while(|event| self.in_journal(event, at)).count();
+            return BlockOptions::only(version);
+        }
+        let is_removal = |event: &Event| matches!(event.what, What::Removed);
+        let gone = events
+            .iter()
+            .rposition(|event| is_removal(event) && event.step < self.moment.committed);
+        let start = gone.map_or(0, |index| index + 1);
+        let visible = events[start..]
+            .iter()
+            .take_while(|event| !is_removal(event) && event.step < self.moment.crash);
+        let end = start + visible.count();
+        if gone.is_none() && self.file.began_allocated(self.generation, at) {
+            let mut options = BlockOptions::only(start);
+            options.newest = end;
+            options.oldest = self.oldest(events, start, end, true);
+            return options;
+        }
+        self.fresh_block(at, events, start, end)
+    }
+
+    /// A block that the file gets by a write.
+    fn fresh_block(&self, at: u64, events: &[Event], start: usize, end: usize) -> BlockOptions {
+        let guarantees = &self.history.guarantees;
+        let is_write = |event: &Event| matches!(event.what, What::Written { .. });
+        let first = events[start..end].iter().position(is_write).map(|index| start + index);
+        let Some(first) = first.filter(|index| self.in_journal(&events[*index], at)) else {
+            return BlockOptions { has_data: false, ..BlockOptions::only(start) };
+        };
+        let step = events[first].step;
+        let allocated = self.allocated_after(step);
+        let is_direct = matches!(events[first].what, What::Written { direct: true, .. });
+        let mut oldest = self.oldest(events, first + 1, end, false);
+        if let Some(flush) = allocated.filter(|_| guarantees.commit_waits_for_data()) {
+            oldest = oldest.max(version_before(events, flush, end));
+        }
+        let is_durable = step < self.durable || is_direct;
+        let has_place = !guarantees.allocates_late() || allocated.is_some();
+        let shows_data = guarantees.commit_waits_for_data();
+        // Allocated, it reads as zeros only while it is marked as unwritten.
+        let may_be_zeros = if has_place { guarantees.unwritten_blocks() } else { true };
+        BlockOptions {
+            zeros: (may_be_zeros && !is_durable).then_some(start),
+            stale: guarantees.shows_stale_blocks() && !is_durable && !shows_data,
+            oldest,
+            newest: end,
+            has_data: true,
+        }
+    }
+
+    /// The oldest version from `first` on that can be on the medium.
+    fn oldest(&self, events: &[Event], first: usize, end: usize, in_place: bool) -> usize {
+        let mut oldest = first.max(version_before(events, self.durable, end));
+        for (index, event) in events.iter().enumerate().take(end).skip(first.saturating_sub(1)) {
+            let is_durable = match &event.what {
+                What::Written { direct: true, .. } => self.flushed(event.step),
+                // The commit of a truncate waits for the block that it cleared in part.
+                What::Zeroed { .. } => {
+                    in_place
+                        && self.history.guarantees.mode == Mode::Ordered
+                        && event.step < self.moment.committed
+                }
+                _ => false,
+            };
+            if is_durable {
+                oldest = oldest.max(index + 1);
+            }
+        }
+        oldest
+    }
+
+    /// A sync of anything began after this step had returned, and has returned itself.
+    fn flushed(&self, step: usize) -> bool {
+        let times = &self.history.times;
+        self.last_sync.is_some_and(|sync| step < sync && times[step].1 <= times[sync].0)
+    }
+
+    /// The last allocation of all blocks that is in the journal and came after a step.
+    fn allocated_after(&self, step: usize) -> Option<usize> {
+        let sizes = self.file.generations[self.generation].sizes.iter().rev();
+        let flushes = sizes.filter(|event| matches!(event, SizeEvent::Allocated { .. }));
+        flushes.map(SizeEvent::step).find(|at| *at < self.moment.committed).filter(|at| step < *at)
+    }
+
+    fn sizes(&self) -> SizeOptions {
+        let generation = &self.file.generations[self.generation];
+        let late = self.history.guarantees.allocates_late();
+        let block = self.history.block;
+        let (mut smallest, mut largest) = (generation.first_size, generation.first_size);
+        let mut ends = Vec::new();
+        let mut durable = false;
+        for event in &generation.sizes {
+            if !durable && event.step() >= self.durable {
+                (durable, smallest) = (true, largest);
+            }
+            match *event {
+                _ if event.step() >= self.moment.committed => break,
+                SizeEvent::Set { size, .. } => (smallest, largest) = (size, size),
+                SizeEvent::Allocated { .. } => smallest = largest,
+                SizeEvent::Grown { step, from, to, direct } => {
+                    let part = self.moment.part.filter(|_| step + 1 == self.moment.committed);
+                    let to = part.map_or(to, |part| to.min((from / block + part) * block));
+                    largest = largest.max(to);
+                    ends.push(to);
+                    if direct || !late {
+                        smallest = largest;
+                    }
+                }
+            }
+        }
+        if generation.sizes.last().is_some_and(|event| event.step() < self.durable) {
+            smallest = largest;
+        }
+        ends.retain(|size| smallest < *size && *size < largest);
+        SizeOptions { smallest, largest, ends }
+    }
+}
+
+/// The version after the steps before `step`, at most `end`.
+fn version_before(events: &[Event], step: usize, end: usize) -> usize {
+    events[..end].iter().take_while(|event| event.step < step).count()
+}

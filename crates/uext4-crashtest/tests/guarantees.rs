@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{BLOCK, Script, Shown, base, contents, shown};
+use common::{Script, Shown, base, contents, shown};
 
 const OLD: &[u8] = b"old content";
 const NEW: &[u8] = b"new content, longer";
@@ -77,4 +77,235 @@ fn a_rename_is_durable_by_fsync_of_the_file_and_not_by_fdatasync() {
         assert!(has(&states, "/moved", "ok", Some(OLD)));
         assert_eq!(has(&states, "/old", "ok", Some(OLD)), !is_durable);
     }
+}
+
+/// The unsynced replacement of a file: what `old` shows afterwards.
+fn replaced(mode: &str, options: &str) -> Vec<Option<Vec<u8>>> {
+    let mut script = Script::default();
+    script.create(2, "temporary").write(2, 0, NEW).rename(2, "temporary", "old", Some(1));
+    script.print("ok");
+    after_ok(&states(&script, mode, options), "/old")
+}
+
+#[test]
+fn a_file_renamed_over_another_is_empty_only_without_auto_da_alloc() {
+    let (old, new, empty) = (Some(OLD.to_vec()), Some(NEW.to_vec()), Some(Vec::new()));
+    for mode in ["ordered", "writeback"] {
+        let found = replaced(mode, "noauto_da_alloc");
+        assert!([&old, &new, &empty].iter().all(|it| found.contains(it)), "{mode}");
+        // The default allocates first; the size goes with the rename.
+        assert!(!replaced(mode, "").contains(&empty), "{mode}");
+    }
+    // Where the commit waits for the data, or has it, the file has it.
+    for (mode, options) in [("ordered", "dioread_lock"), ("ordered", "nodelalloc"), ("journal", "")]
+    {
+        assert_eq!(replaced(mode, options), [Some(NEW.to_vec()), Some(OLD.to_vec())], "{options}");
+    }
+}
+
+#[test]
+fn a_file_renamed_to_a_new_name_may_be_empty_with_auto_da_alloc_too() {
+    let mut script = Script::default();
+    script.create(2, "temporary").write(2, 0, NEW).rename(2, "temporary", "new", None).print("ok");
+    assert!(has(&states(&script, "ordered", ""), "/new", "ok", Some(b"")));
+    assert!(!has(&states(&script, "journal", ""), "/new", "ok", Some(b"")));
+}
+
+#[test]
+fn a_file_truncated_to_nothing_and_closed_has_its_size() {
+    for (options, may_be_empty) in [("dioread_lock", false), ("dioread_lock,noauto_da_alloc", true)]
+    {
+        let mut script = Script::default();
+        script.truncate(1, OLD.len() as u64, 0).write(1, 0, NEW).close(1);
+        // Another file takes the journal past the close.
+        script.create(3, "later").sync(3).print("ok");
+        let states = states(&script, "ordered", options);
+        assert_eq!(has(&states, "/old", "ok", Some(b"")), may_be_empty, "{options}");
+        assert!(has(&states, "/old", "ok", Some(NEW)));
+    }
+}
+
+/// Contents in short: each run of a byte as the byte and how many, such as `a1000 b24`.
+fn runs(found: &[Option<Vec<u8>>]) -> Vec<String> {
+    let run = |run: &[u8]| format!("{}{}", char::from(run[0].max(b'0')), run.len());
+    let text =
+        |content: &Vec<u8>| content.chunk_by(|a, b| a == b).map(run).collect::<Vec<_>>().join(" ");
+    let mut all: Vec<String> =
+        found.iter().map(|content| content.as_ref().map_or("none".to_owned(), text)).collect();
+    all.sort();
+    all
+}
+
+/// An append to a file, which no sync follows.
+fn appended(mode: &str, options: &str) -> Vec<String> {
+    let mut script = Script::default();
+    script.create(2, "log").write(2, 0, &[b'a'; 1000]).sync(2);
+    script.write(2, 1000, &[b'b'; 1000]).print("ok");
+    runs(&after_ok(&states(&script, mode, options), "/log"))
+}
+
+#[test]
+fn an_append_may_be_torn_or_zeros_and_never_takes_what_was_synced() {
+    let found = appended("ordered", "");
+    // A sector is 512 bytes.
+    for content in ["a1000", "a1000 b1000", "a1000 01000", "a1000 b24 0976", "a1000 024 b976"] {
+        assert!(found.iter().any(|it| it == content), "{content}: {found:?}");
+    }
+    assert!(found.iter().all(|content| content.starts_with("a1000")), "{found:?}");
+    assert_eq!(appended("journal", ""), ["a1000", "a1000 b1000"]);
+}
+
+#[test]
+fn a_new_block_of_data_is_whole_or_zeros_or_missing() {
+    let mut script = Script::default();
+    let data = [[b'x'; 4096], [b'y'; 4096]].concat();
+    script.create(2, "new").write(2, 0, &data).print("ok");
+    let found = |mode, options| runs(&after_ok(&states(&script, mode, options), "/new"));
+    let mut expected =
+        ["none", "", "04096", "x4096", "08192", "04096 y4096", "x4096 04096", "x4096 y4096"];
+    expected.sort_unstable();
+    assert_eq!(found("ordered", ""), expected);
+    let with_data = ["", "04096 y4096", "none", "x4096", "x4096 y4096"];
+    assert_eq!(found("ordered", "dioread_lock"), with_data);
+    // Block by block, in order.
+    for (mode, options) in [("ordered", "nodelalloc"), ("journal", "")] {
+        assert_eq!(found(mode, options), ["", "none", "x4096", "x4096 y4096"], "{mode}");
+    }
+}
+
+#[test]
+fn writeback_shows_stale_blocks_unless_new_blocks_are_unwritten() {
+    let is_stale =
+        |content: &Option<Vec<u8>>| content.as_ref().is_some_and(|it| it.starts_with(b"STALE"));
+    for (mode, options, expected) in [
+        ("writeback", "dioread_lock", true),
+        ("writeback", "nodelalloc", true),
+        ("writeback", "", false),
+        ("ordered", "dioread_lock", false),
+        ("ordered", "nodelalloc", false),
+    ] {
+        let mut script = Script::default();
+        script.create(2, "new").write(2, 0, NEW).print("ok");
+        let found = after_ok(&states(&script, mode, options), "/new");
+        assert_eq!(found.iter().any(is_stale), expected, "{mode} {options}");
+        // Nothing of that is left once it is synced.
+        script.sync(2).print("ay");
+        let all = contents(&states(&script, mode, options), "/new").into_iter();
+        let synced: Vec<_> = all.filter(|(printed, _)| printed == "okay").collect();
+        assert_eq!(synced, [("okay".to_owned(), Some(NEW.to_vec()))], "{mode} {options}");
+    }
+}
+
+/// Two files that are overwritten in turn: does the second show without the first?
+fn out_of_order(mode: &str) -> bool {
+    let (device, before) = base(&[("first", OLD), ("second", OLD)]);
+    let mut script = Script::default();
+    script.write(1, 0, b"NEW").write(2, 0, b"NEW").print("ok");
+    let found = shown(&script.explorer(&(device, before), mode, ""), 1000);
+    let is_new = |state: &Shown, path| state.tree.file(path).is_some_and(|it| it[..3] == *b"NEW");
+    found.iter().any(|state| is_new(state, "/second") && !is_new(state, "/first"))
+}
+
+#[test]
+fn overwrites_keep_their_order_in_the_journal_only() {
+    assert!(out_of_order("ordered"));
+    assert!(!out_of_order("journal"));
+}
+
+#[test]
+fn an_overwrite_is_durable_before_the_metadata_that_came_earlier() {
+    let mut script = Script::default();
+    script.create(2, "new").write(1, 0, b"NEW").print("ok");
+    let found = states(&script, "ordered", "");
+    let both = |state: &&Shown| {
+        state.tree.file("/old").unwrap().starts_with(b"NEW") && state.tree.file("/new").is_none()
+    };
+    assert!(found.iter().any(|state| both(&state)));
+}
+
+#[test]
+fn direct_writes_wait_for_a_flush_and_their_size_for_the_journal() {
+    let block = [b'd'; 4096];
+    let mut script = Script::default();
+    script.create(2, "new").direct(2, 0, &block).sync_data(2).direct(2, 0, &[b'e'; 4096]);
+    script.print("ok");
+    let found = after_ok(&states(&script, "ordered", ""), "/new");
+    assert!(found.contains(&Some(block.to_vec())) && found.contains(&Some(vec![b'e'; 4096])));
+    // Any sync flushes the device.
+    script.create(3, "other").sync(3).print("ay");
+    let all = contents(&states(&script, "ordered", ""), "/new").into_iter();
+    let last: Vec<_> = all.filter(|(printed, _)| printed == "okay").collect();
+    assert_eq!(last, [("okay".to_owned(), Some(vec![b'e'; 4096]))]);
+}
+
+#[test]
+fn truncates_and_holes_keep_the_order_of_the_journal() {
+    let old = [b'o'; 3 * 4096];
+    let (device, before) = base(&[("file", &old)]);
+    let mut script = Script::default();
+    // KEEP_SIZE and PUNCH_HOLE.
+    script.allocate(1, 3, 4096, 4096).truncate(1, 3 * 4096, 4096).create(2, "later").print("ok");
+    let found = shown(&script.explorer(&(device, before), "ordered", ""), 1000);
+    for state in &found {
+        let file = state.tree.file("/file").unwrap();
+        assert!(file.len() == 4096 || file.len() == old.len());
+        assert!(file.len() == 4096 || state.tree.file("/later").is_none());
+    }
+    let mut hole = old.to_vec();
+    hole[4096..2 * 4096].fill(0);
+    for content in [&old[..], &hole, &old[..4096]] {
+        assert!(found.iter().any(|state| state.tree.file("/file") == Some(content)));
+    }
+}
+
+#[test]
+fn blocks_that_are_shifted_were_written_before() {
+    let (device, before) = base(&[("file", &[b'o'; 3 * 4096])]);
+    let mut script = Script::default();
+    // COLLAPSE_RANGE.
+    script.write(1, 2 * 4096, &[b'n'; 4096]).allocate(1, 8, 4096, 4096).print("ok");
+    let found = shown(&script.explorer(&(device, before), "ordered", ""), 1000);
+    let collapsed = [[b'o'; 4096], [b'n'; 4096]].concat();
+    let mut files = found.iter().map(|state| state.tree.file("/file").unwrap());
+    assert!(files.clone().any(|file| file == collapsed));
+    assert!(files.all(|file| file.len() == 3 * 4096 || file == collapsed));
+}
+
+#[test]
+fn what_is_removed_stays_until_the_journal_says_so_and_is_gone_then() {
+    let mut script = Script::default();
+    script.remove(1, "old").print("ok");
+    let found = after_ok(&states(&script, "ordered", ""), "/old");
+    assert_eq!(found, [None, Some(OLD.to_vec())]);
+    script.sync(0).print("ay");
+    let states = states(&script, "ordered", "");
+    assert!(
+        states.iter().filter(|it| it.printed == "okay").all(|it| it.tree.file("/old").is_none())
+    );
+}
+
+/// A database that says "ok" when its log is durable, with a file that does not matter.
+#[test]
+fn a_failing_state_becomes_small_and_is_described() {
+    let mut script = Script::default();
+    script.create(2, "noise").write(2, 0, &[b'n'; 20 * 4096]).create(3, "log");
+    script.write(3, 0, NEW).print("ok").write(2, 0, b"more").create(4, "later");
+    let explorer = script.explorer(&base(&[]), "ordered", "");
+    let mut fails = |spec: &uext4_crashtest::model::StateSpec| {
+        let tree = uext4_crashtest::model::Tree::read(&explorer.image(spec)?)?;
+        let printed = !explorer.acknowledged(spec).is_empty();
+        Ok(printed && tree.file("/log").is_some_and(|log| log != NEW))
+    };
+    let first = explorer.states(7).find(|spec| fails(spec).unwrap()).unwrap();
+    let small = explorer.shrink(&first, &mut fails).unwrap();
+    assert!(fails(&small).unwrap());
+    let description = explorer.describe(&small);
+    assert_eq!(description.steps.len(), 5, "{description:#?}");
+    assert_eq!(description.not_begun, 2);
+    assert_eq!(description.losses.len(), 1, "{description:#?}");
+    assert_eq!(description.losses[0].path.as_deref(), Some("/log"));
+    assert_eq!(description.steps[3].call, "write(/log, offset 0, 19 bytes)");
+    assert_eq!(description.acknowledged, 2);
+    let again = serde_json::from_str(&serde_json::to_string(&small).unwrap()).unwrap();
+    assert_eq!(small, again);
 }

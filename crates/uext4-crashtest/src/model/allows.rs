@@ -31,7 +31,7 @@ impl Explorer {
         for crash in crashes {
             let everything = self.everything(crash);
             let least = Promises::at(self.history(), crash).committed;
-            let mut names = Names::of(&self.base().entries()?, self.before());
+            let mut names = Names::of(self.entries(), self.before());
             self.steps()[..least].iter().for_each(|step| names.apply(step));
             for committed in least..=crash {
                 let paths = names.paths();
@@ -66,7 +66,7 @@ impl Explorer {
     ) -> Result<Option<String>> {
         let (moment, promises) = self.moment(spec);
         let text = |path: &[u8]| String::from_utf8_lossy(path).into_owned();
-        for path in tree.nodes.keys().filter(|path| !paths.contains_key(*path)) {
+        if let Some(path) = tree.nodes.keys().find(|path| !paths.contains_key(*path)) {
             return Ok(Some(format!("{} is there", text(path))));
         }
         for (path, named) in paths {

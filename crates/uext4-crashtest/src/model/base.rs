@@ -16,6 +16,14 @@ pub(crate) struct Base {
     volume: Volume,
 }
 
+/// A regular file of an image.
+pub(crate) struct BaseFile {
+    pub(crate) names: u32,
+    pub(crate) size: u64,
+    /// Blocks with a place on the medium.
+    pub(crate) allocated: Vec<Range<u64>>,
+}
+
 /// Names of an image: directory, name, inode.
 pub(crate) type Entries = BTreeMap<u32, BTreeMap<Vec<u8>, u32>>;
 
@@ -37,8 +45,8 @@ impl Base {
         u64::from(self.volume.stat_fs().block_size)
     }
 
-    /// Names, size and allocated blocks of a regular file; `None` for another inode.
-    pub(crate) fn regular_file(&self, number: u32) -> Result<Option<(u32, u64, Vec<Range<u64>>)>> {
+    /// A regular file; `None` for another inode.
+    pub(crate) fn regular_file(&self, number: u32) -> Result<Option<BaseFile>> {
         let inode = inode(&self.volume, number)?;
         let attr = self.volume.attr(&inode);
         if attr.kind != FileKind::Regular {
@@ -52,7 +60,7 @@ impl Base {
             }
             true
         })?;
-        Ok(Some((attr.links, attr.size, allocated)))
+        Ok(Some(BaseFile { names: attr.links, size: attr.size, allocated }))
     }
 
     /// A block of a file, with zeros behind its end.

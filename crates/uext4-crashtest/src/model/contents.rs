@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::error::Result;
 use crate::model::base::Base;
+use crate::model::file_history::FileHistory;
 use crate::model::generation::{Event, Source, What};
-use crate::model::history::{FileHistory, History};
+use crate::model::history::History;
 use crate::model::options::{BlockOptions, FileOptions, Moment, Promises};
 use crate::model::spec::{BlockChoice, Content, Rest, StateSpec};
 use crate::trace::FileId;

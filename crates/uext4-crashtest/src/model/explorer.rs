@@ -7,7 +7,7 @@ use parking_lot::{Mutex, MutexGuard};
 use uext4_device::MemoryDevice;
 
 use crate::error::Result;
-use crate::model::base::Base;
+use crate::model::base::{Base, Entries};
 use crate::model::guarantees::Guarantees;
 use crate::model::history::History;
 use crate::model::options::{Moment, Promises};
@@ -19,6 +19,8 @@ use crate::trace::{Call, FileId, Step, Trace};
 #[derive(Debug)]
 pub struct Explorer {
     base: Base,
+    /// The names of the base.
+    entries: Entries,
     steps: Vec<Step>,
     before: Vec<(FileId, u32)>,
     history: History,
@@ -36,6 +38,7 @@ impl Explorer {
     pub fn new(base: &MemoryDevice, trace: &Trace, guarantees: Guarantees) -> Result<Self> {
         let base = Base::of(base)?;
         let history = History::of(&base, trace, guarantees)?;
+        let entries = base.entries()?;
         let first = Arc::new(Checkpoint::of(&base, &trace.before));
         let mut printed = vec![0];
         for step in &trace.steps {
@@ -47,7 +50,7 @@ impl Explorer {
         }
         let (steps, before) = (trace.steps.clone(), trace.before.clone());
         let checkpoints = Mutex::new(BTreeMap::from([(0, first)]));
-        Ok(Self { base, steps, before, history, printed, checkpoints })
+        Ok(Self { base, entries, steps, before, history, printed, checkpoints })
     }
 
     /// What is guaranteed.
@@ -96,6 +99,10 @@ impl Explorer {
 
     pub(crate) fn base(&self) -> &Base {
         &self.base
+    }
+
+    pub(crate) fn entries(&self) -> &Entries {
+        &self.entries
     }
 
     pub(crate) fn checkpoints(&self) -> MutexGuard<'_, BTreeMap<usize, Arc<Checkpoint>>> {

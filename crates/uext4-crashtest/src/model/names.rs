@@ -90,3 +90,66 @@ impl Names {
         paths
     }
 }
+
+/// A name of each inode, and the directory that it is in.
+#[derive(Clone, Debug)]
+pub(crate) struct Places {
+    places: BTreeMap<Named, (Named, Vec<u8>)>,
+}
+
+impl Places {
+    pub(crate) fn of(entries: &Entries, before: &[(FileId, u32)]) -> Self {
+        let mut places = BTreeMap::new();
+        for (directory, names) in Names::of(entries, before).directories {
+            for (name, named) in names {
+                places.insert(named, (directory, name));
+            }
+        }
+        Self { places }
+    }
+
+    /// Does a step again.
+    pub(crate) fn apply(&mut self, step: &Step) {
+        let place = |name: &Name| (Named::Traced(name.parent), name.name.clone());
+        match &step.call {
+            Call::Create { file, name: Some(name), .. } | Call::Link { file, name } => {
+                self.places.insert(Named::Traced(*file), place(name));
+            }
+            Call::Remove { file, name } => {
+                let file = Named::Traced(*file);
+                if self.places.get(&file) == Some(&place(name)) {
+                    self.places.remove(&file);
+                }
+            }
+            Call::Rename { file, from, to, replaced, exchange } => {
+                match replaced {
+                    Some(replaced) if *exchange => {
+                        self.places.insert(Named::Traced(*replaced), place(from));
+                    }
+                    Some(replaced) => {
+                        self.places.remove(&Named::Traced(*replaced));
+                    }
+                    None => {}
+                }
+                self.places.insert(Named::Traced(*file), place(to));
+            }
+            _ => {}
+        }
+    }
+
+    /// A path of an inode; `None` if it has no name that is known.
+    pub(crate) fn path(&self, file: FileId) -> Option<String> {
+        let mut at = Named::Traced(file);
+        let mut path = String::new();
+        // No path is longer than this, and a hostile image may have loops.
+        for _ in 0..2048 {
+            if at == Named::Traced(FileId::ROOT) {
+                return Some(if path.is_empty() { "/".to_owned() } else { path });
+            }
+            let (directory, name) = self.places.get(&at)?;
+            path = format!("/{}{path}", String::from_utf8_lossy(name));
+            at = *directory;
+        }
+        None
+    }
+}

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use crate::model::file_history::FileHistory;
 use crate::model::generation::{Event, SizeEvent, What};
 use crate::model::guarantees::Mode;
-use crate::model::history::{FileHistory, History};
+use crate::model::history::History;
 use crate::trace::FileId;
 
 /// A moment of a loss of power, and how far the journal was.
@@ -87,7 +88,7 @@ impl SizeOptions {
             || size == self.largest
             || (self.smallest < size
                 && size < self.largest
-                && (size % block == 0 || self.ends.contains(&size)))
+                && (size.is_multiple_of(block) || self.ends.contains(&size)))
     }
 }
 

@@ -20,9 +20,8 @@ use crate::error::{Error, Result};
 use crate::model::base::{Base, inode};
 use crate::model::contents::{Choices, Picked};
 use crate::model::explorer::Explorer;
-use crate::model::history::{
-    COLLAPSE_RANGE, FileHistory, INSERT_RANGE, KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE,
-};
+use crate::model::file_history::FileHistory;
+use crate::model::history::{COLLAPSE_RANGE, INSERT_RANGE, KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE};
 use crate::model::options::{Moment, Promises};
 use crate::model::spec::StateSpec;
 use crate::trace::{Attributes, Call, FileId, Name, NewFile, Step};

@@ -17,7 +17,7 @@ use crate::model::spec::{Rest, SizeChoice, StateSpec};
 use crate::trace::FileId;
 
 /// Random states without a new one after which there are no more.
-const TRIES: usize = 500;
+const TRIES: usize = 2000;
 
 /// The states of a trace, each once.
 #[derive(Debug)]
@@ -214,9 +214,16 @@ impl States<'_> {
                 }
             }
             let sizes = &options.sizes;
-            for size in [sizes.smallest].into_iter().chain(sizes.ends.iter().copied()) {
+            let block = self.explorer.history().block;
+            let first = (sizes.smallest / block + 1) * block;
+            let last = sizes.largest.saturating_sub(1) / block * block;
+            for size in [sizes.smallest, first, last].into_iter().chain(sizes.ends.iter().copied())
+            {
                 let sizes = vec![SizeChoice { file: id, size }];
-                self.ready.push_back(StateSpec { sizes, ..all.clone() });
+                for rest_of_blocks in [Rest::Newest, Rest::Oldest] {
+                    let sizes = sizes.clone();
+                    self.ready.push_back(StateSpec { sizes, rest_of_blocks, ..all.clone() });
+                }
             }
         }
     }

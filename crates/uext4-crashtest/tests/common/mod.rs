@@ -22,7 +22,11 @@ pub(crate) struct Script {
 /// An empty file system with these files, which get the identities 1, 2, ...
 pub(crate) fn base(files: &[(&str, &[u8])]) -> (MemoryDevice, Vec<(FileId, u32)>) {
     let device = Arc::new(MemoryDevice::new(16 << 20));
-    let options = uext4_mkfs::Options { journal_mib: Some(4), ..Default::default() };
+    let options = uext4_mkfs::Options {
+        block_size: Some(BLOCK as u32),
+        journal_mib: Some(4),
+        ..Default::default()
+    };
     uext4_mkfs::format(&*device, &options).unwrap();
     let shared = Arc::clone(&device);
     let volume = Volume::open(shared, MountOptions::default()).unwrap();

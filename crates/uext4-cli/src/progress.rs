@@ -1,6 +1,6 @@
 //! Progress of long verbs: a line on a terminal, nothing in a pipe.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -34,6 +34,12 @@ impl Progress {
         let progress = Self::start(verb, "{spinner} {prefix}: {msg} ({elapsed})");
         progress.bar.set_message(what);
         progress
+    }
+
+    /// Counts runs, each of which is expected to take so long.
+    pub(crate) fn runs(verb: &'static str, expected: Vec<f64>, done: usize) -> Runs {
+        let progress = Self::start(verb, "{spinner} {prefix}: {msg} ({elapsed})");
+        Runs { progress, expected, place: done, began: Instant::now(), first: done }
     }
 
     /// Prints a line beside it.
@@ -79,5 +85,48 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
+    }
+}
+
+/// Runs of a plan: which one it is, and about how long the rest takes.
+pub(crate) struct Runs {
+    progress: Progress,
+    /// Expected time of each, in seconds, in their order.
+    expected: Vec<f64>,
+    /// Number of the run that comes next, and of the first one.
+    place: usize,
+    first: usize,
+    began: Instant,
+}
+
+impl Runs {
+    /// The next run begins.
+    pub(crate) fn begin(&mut self, what: &str) {
+        let at = self.place.min(self.expected.len());
+        let sum = |runs: &[f64]| runs.iter().sum::<f64>();
+        let (done, left) = (sum(&self.expected[self.first.min(at)..at]), sum(&self.expected[at..]));
+        // The plan is right until runs say otherwise.
+        let slower = match done {
+            done if done >= 5.0 => self.began.elapsed().as_secs_f64() / done,
+            _ => 1.0,
+        };
+        let (number, all) = (at + 1, self.expected.len());
+        let left = (left * slower / 60.0).ceil();
+        let text = match all {
+            0 => what.to_owned(),
+            _ => format!("run {number} of {all}, about {left:.0} min left: {what}"),
+        };
+        self.progress.bar.set_message(text);
+        self.place += 1;
+    }
+
+    /// Prints something beside it.
+    pub(crate) fn beside(&self, print: impl FnOnce()) {
+        self.progress.bar.suspend(print);
+    }
+
+    /// Ends it: nothing is drawn any more.
+    pub(crate) fn end(&self) {
+        self.progress.bar.finish_and_clear();
     }
 }

@@ -1,7 +1,8 @@
-//! `uext4 lab compare`: the verdict as an exit status.
+//! `uext4 lab`: the verdict of `compare` as an exit status, and the folder of evidence of `run`.
 //!
 //! Fault model: a regression that a script does not see; an alarm without one; files that are no
-//! runs taken for equal ones. Not covered: the runs themselves (docs/lab.md).
+//! runs taken for equal ones; a run that was killed while it wrote figures, and goes on; a folder
+//! that is somebody else's. Not covered: the loads themselves (docs/lab.md).
 
 mod common;
 
@@ -90,4 +91,79 @@ fn a_run_of_nothing_is_wrong_usage() {
         assert_eq!(run.status.code(), Some(2), "{line}");
         assert!(line.contains("nothing to run"), "{line}");
     }
+}
+
+/// A short run of E3 into `dir`; its status and what it said.
+fn evidence(dir: &Path, more: &[&str]) -> (Option<i32>, String) {
+    let words = "lab run E3 --own uext4 --peer raw --threads 2 --seconds 0.1 --rounds 2 --out";
+    let run = Command::new(UEXT4).args(words.split(' ')).arg(dir).args(more).output();
+    let run = run.expect("uext4 runs");
+    (run.status.code(), String::from_utf8_lossy(&run.stderr).into_owned())
+}
+
+fn lines(dir: &Path, name: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(dir.join(name)).expect("a file of the folder");
+    text.lines().map(str::to_owned).collect()
+}
+
+/// The run, without its value, of each figure.
+fn runs_of(figures: &[String]) -> Vec<String> {
+    let key = |line: &String| {
+        let (before, after) = line.split_once("\"value\":").expect("a figure");
+        format!("{before}{}", after.split_once(',').expect("a figure").1)
+    };
+    let mut keys: Vec<_> = figures.iter().map(key).collect();
+    keys.sort();
+    keys
+}
+
+#[test]
+fn a_run_that_was_killed_goes_on_where_it_was() {
+    let scratch = Scratch::new();
+    let dir = scratch.path("run");
+    let (status, said) = evidence(&dir, &[]);
+    assert_eq!(status, Some(0), "{said}");
+    let whole = lines(&dir, "raw.jsonl");
+    // uext4, raw, and uext4 again, in two rounds.
+    assert_eq!(lines(&dir, "runs.jsonl").len(), 6);
+    for file in ["env.json", "plan.json", "events.jsonl", "summary.md"] {
+        assert!(dir.join(file).is_file(), "{file}");
+    }
+    let stats = dir.join("tools/E3-one-2-16384-uext4-aa-r2/uext4-stats.json");
+    assert!(std::fs::read_to_string(stats).expect("statistics").contains("transactions"));
+
+    // Killed while it wrote: the last two runs have not ended, and their figures are torn.
+    let ended = lines(&dir, "runs.jsonl")[..4].join("\n");
+    std::fs::write(dir.join("runs.jsonl"), format!("{ended}\n{{\"key\":\"E3-o")).expect("torn");
+    let torn = whole.join("\n");
+    std::fs::write(dir.join("raw.jsonl"), &torn[..torn.len() - 20]).expect("torn");
+    let (status, said) = evidence(&dir, &["--resume"]);
+    assert_eq!(status, Some(0), "{said}");
+    assert!(said.contains("of which 4 are done"), "{said}");
+    let resumed = lines(&dir, "raw.jsonl");
+    assert_eq!(runs_of(&resumed), runs_of(&whole));
+    let kept = resumed.iter().zip(&whole).take_while(|(now, before)| now == before).count();
+    assert!(kept >= whole.len() / 2, "runs that had ended were repeated: {kept}");
+}
+
+#[test]
+fn a_folder_of_somebody_else_is_left_alone() {
+    let scratch = Scratch::new();
+    let dir = scratch.path("mine");
+    std::fs::create_dir(&dir).expect("a folder");
+    std::fs::write(dir.join("letter"), "dear").expect("a file");
+    for more in [&[][..], &["--resume"]] {
+        let (status, said) = evidence(&dir, more);
+        assert_eq!((status, said.lines().count()), (Some(2), 1), "{said}");
+        assert!(said.contains("holds"), "{said}");
+    }
+    assert_eq!(dir.read_dir().expect("the folder").count(), 1);
+    // Another plan is another run.
+    let dir = scratch.path("run");
+    assert_eq!(evidence(&dir, &[]).0, Some(0));
+    let before = lines(&dir, "raw.jsonl");
+    let (status, said) = evidence(&dir, &["--resume", "--scale", "0.5"]);
+    assert_eq!(status, Some(2), "{said}");
+    assert!(said.contains("another plan"), "{said}");
+    assert_eq!(lines(&dir, "raw.jsonl"), before);
 }

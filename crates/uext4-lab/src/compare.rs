@@ -14,10 +14,9 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
-use serde::Deserialize;
-
 use crate::bench::Interval;
-use crate::error::{Doing, Error, Result};
+use crate::error::{Error, Result};
+use crate::record::{self, Record};
 use crate::report::{Spread, is_headline, times_as_good};
 
 /// Fewest pairs that give a verdict.
@@ -27,24 +26,6 @@ const OUTSIDE: f64 = 0.05;
 /// Standard errors that two runs of the same build may differ by.
 const NOISE_SIGMAS: f64 = 2.0;
 
-/// A figure of a run, as it was printed.
-#[derive(Clone, Debug, Deserialize)]
-struct Record {
-    experiment: String,
-    target: String,
-    variant: String,
-    store: String,
-    path: String,
-    threads: u32,
-    bs: u32,
-    #[serde(default)]
-    form: String,
-    metric: String,
-    value: f64,
-    /// From 1; 0 for a figure over all rounds.
-    round: u32,
-}
-
 /// The figures of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Run(Vec<Record>);
@@ -53,14 +34,7 @@ impl Run {
     /// The figures in `text`: one object of JSON a line, as `lab run --json` prints them. Lines
     /// that are empty are skipped; any other is an error.
     pub fn parse(text: &str) -> Result<Self> {
-        let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-        let record = |(at, line)| {
-            serde_json::from_str(line).doing(format!(
-                "line {} is no figure of a run (`lab run --json` prints them)",
-                at + 1
-            ))
-        };
-        Ok(Self(lines.map(record).collect::<Result<_>>()?))
+        record::parse(text).map(Self)
     }
 
     /// The figures of each row, in their order.

@@ -40,6 +40,31 @@ pub(crate) enum How {
 pub(crate) type RunLoad =
     fn(&Plan, &'static Load, &[Target], &mut dyn FnMut(Event<'_>)) -> Result<()>;
 
+/// What a run takes, roughly.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RunTime {
+    /// By `--seconds`.
+    pub(crate) timed: f64,
+    /// At full size, in seconds, beside that.
+    pub(crate) full_s: f64,
+}
+
+/// What a target of a load is run with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Beside {
+    /// These mount options, beside the default.
+    Options(&'static str),
+    /// This, which makes the requests; there is no default then.
+    Driver(&'static str),
+}
+
+impl Beside {
+    /// The driver that is fio's.
+    pub(crate) const LIBAIO: &'static str = "libaio";
+    /// The driver that is ours.
+    pub(crate) const IO_URING: &'static str = "io_uring";
+}
+
 /// The forms that a load has.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Forms {
@@ -129,6 +154,15 @@ pub struct Load {
     pub sizes: &'static [u32],
     /// What it can be run on.
     pub targets: &'static [Target],
+    /// Whether it is run with journals of several sizes.
+    pub(crate) has_journals: bool,
+    /// Space for images that a run takes at most, in bytes, by form and threads.
+    pub(crate) room: fn(&Plan, Option<Form>, u32) -> u64,
+    pub(crate) time: RunTime,
+    /// What targets are run with beside their default, or by instead of it.
+    pub(crate) beside: &'static [(Target, Beside)],
+    /// A target that the load means nothing on where this says why.
+    pub(crate) obstacle: fn(Target) -> Option<String>,
     pub(crate) forms: Forms,
     pub(crate) how: How,
 }
@@ -143,7 +177,12 @@ impl Load {
     /// Whether it is run with variants of uext4: all of them meet in one table.
     #[must_use]
     pub const fn takes_variants(&self) -> bool {
-        matches!(self.how, How::Bench(_))
+        !matches!(self.how, How::Tree(Work::Build, _))
+    }
+
+    /// Why the load means nothing on a target of its own; `None` if it does.
+    pub(crate) fn left_out(&self, target: Target) -> Option<String> {
+        (self.obstacle)(target)
     }
 
     /// The targets that it is run on beside uext4.
@@ -158,6 +197,13 @@ const THREADS_MAX: u32 = 8192;
 const STORE_THREADS_MAX: u32 = 64;
 /// Two images with the tree in them, and what making them takes.
 const TREE_SPACE: u64 = 3 * 942_000_000;
+/// The same of the smallest tree.
+const TREE_SPACE_MIN: u64 = 64 << 20;
+
+/// Space of a load on the tree, or on small files.
+fn tree_room(plan: &Plan, _: Option<Form>, _: u32) -> u64 {
+    ((TREE_SPACE as f64 * plan.scale) as u64).max(TREE_SPACE_MIN)
+}
 
 /// Small files of M4 to M6, at full scale.
 pub(crate) const SMALL_FILES: u32 = 60_000;
@@ -204,7 +250,7 @@ const MOUNTED_OR_RAW: &[Target] =
     &[Target::Uext4, Target::Uext4Mount, Target::Kernel, Target::Fuse2fs, Target::Raw];
 
 /// A load of our own threads: what most of them have.
-const THREADS: Load = Load {
+pub(crate) const THREADS: Load = Load {
     id: "",
     what: "",
     metric: "iops",
@@ -214,6 +260,11 @@ const THREADS: Load = Load {
     sizes: &[],
     space_bytes: 0,
     targets: BARE,
+    has_journals: false,
+    room: tree_room,
+    time: RunTime { timed: 1.0, full_s: 1.0 },
+    beside: &[],
+    obstacle: |_| None,
     forms: Forms::One,
     how: How::Tree(Work::Build, Start::Nothing),
 };
@@ -223,6 +274,7 @@ const TREE: Load = Load {
     threads_max: 1,
     block_bytes: 0,
     space_bytes: TREE_SPACE,
+    time: RunTime { timed: 0.0, full_s: 12.0 },
     targets: MOUNTED,
     ..THREADS
 };
@@ -237,6 +289,10 @@ pub static LOADS: &[Load] = &[
         what: "fsync-storm: random writes into allocated files, one a thread, fsync after each",
         threads: &[2048],
         space_bytes: 60_300_000_000,
+        has_journals: true,
+        room: |p, _, threads| storm::room(storm::StormKind::Own, p, threads),
+        time: RunTime { timed: 1.5, full_s: 20.0 },
+        beside: &[(Target::Kernel, Beside::Options("dioread_lock"))],
         how: How::Bench(|p, l, t, tell| storm::run(storm::StormKind::Own, p, l, t, tell)),
         ..THREADS
     },
@@ -248,6 +304,7 @@ pub static LOADS: &[Load] = &[
         block_bytes: 8 << 10,
         space_bytes: 2 << 30,
         targets: ALLOCATING,
+        room: |p, form, threads| append::room(append::AppendKind::Recycle, p, form, threads),
         forms: Forms::Each(&[Form::Own, Form::Foreign]),
         how: How::Bench(|p, l, t, tell| append::run(append::AppendKind::Recycle, p, l, t, tell)),
         ..THREADS
@@ -260,6 +317,9 @@ pub static LOADS: &[Load] = &[
         block_bytes: 4 << 10,
         space_bytes: 3 << 30,
         targets: ALLOCATING,
+        room: |p, form, threads| append::room(append::AppendKind::Fill, p, form, threads),
+        time: RunTime { timed: 0.0, full_s: 60.0 },
+        beside: &[(Target::Kernel, Beside::Options("mb_optimize_scan=0"))],
         forms: Forms::OnDemand(Form::Aged),
         how: How::Bench(|p, l, t, tell| append::run(append::AppendKind::Fill, p, l, t, tell)),
         ..THREADS
@@ -271,6 +331,10 @@ pub static LOADS: &[Load] = &[
         threads_max: STORE_THREADS_MAX,
         block_bytes: 4 << 10,
         space_bytes: 700 << 20,
+        room: |p, _, _| stored::room(p),
+        time: RunTime { timed: 1.5, full_s: 1.0 },
+        beside: &[(Target::Uext4, Beside::Options("dax_overwrite=journal"))],
+        obstacle: stored::obstacle,
         how: How::Bench(stored::run),
         ..THREADS
     },
@@ -280,6 +344,7 @@ pub static LOADS: &[Load] = &[
         threads: &[16],
         space_bytes: 2 << 30,
         targets: MOUNTED_OR_RAW,
+        room: |p, _, threads| storm::room(storm::StormKind::Shared, p, threads),
         how: How::Bench(|p, l, t, tell| storm::run(storm::StormKind::Shared, p, l, t, tell)),
         ..THREADS
     },
@@ -290,6 +355,12 @@ pub static LOADS: &[Load] = &[
         block_bytes: 4 << 10,
         sizes: &[4 << 10, 8 << 10, 12 << 10, 16 << 10],
         space_bytes: 2_500_000_000,
+        room: |p, _, _| queued::room(p),
+        beside: &[
+            (Target::Uext4, Beside::Options("dio_completion=deferred")),
+            (Target::Kernel, Beside::Driver(Beside::IO_URING)),
+            (Target::Kernel, Beside::Driver(Beside::LIBAIO)),
+        ],
         // Reads first: fio leaves blocks that name no write.
         forms: Forms::Each(&[Form::Read, Form::Write]),
         how: How::Bench(queued::run),
@@ -299,6 +370,9 @@ pub static LOADS: &[Load] = &[
         id: "S1",
         what: "appends of 16 KiB to a new file, fsync after each: what one thread alone pays",
         space_bytes: 3 << 29,
+        has_journals: true,
+        room: |p, _, threads| storm::room(storm::StormKind::Append, p, threads),
+        time: RunTime { timed: 1.5, full_s: 2.0 },
         how: How::Bench(|p, l, t, tell| storm::run(storm::StormKind::Append, p, l, t, tell)),
         ..THREADS
     },

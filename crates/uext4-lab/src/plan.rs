@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::append::Ageing;
 use crate::error::{Error, Result};
+use crate::evidence::{Resumed, RunName, TargetRun};
 use crate::load::{Form, Forms, How, Load};
 use crate::report::Measurement;
 use crate::stage::{Route, Store};
@@ -51,6 +52,13 @@ pub struct Plan {
     pub ageing: Ageing,
     /// Sizes of the journal of E0, in MiB.
     pub journals: Vec<u32>,
+    /// Whether the first own target runs a second time in each round, in variant `aa`: what the
+    /// machine alone makes of it.
+    pub aa: bool,
+    /// The folder of evidence.
+    pub out: Option<PathBuf>,
+    /// What a run before this one has left in that folder.
+    pub resumed: Arc<Resumed>,
     /// The uext4 command, for mounts and worker processes.
     pub command: Option<PathBuf>,
     /// Folder for what is seen of one more run of each candidate of E0 to E4 and S1, which gives no
@@ -79,6 +87,9 @@ impl Default for Plan {
             aged: false,
             ageing: Ageing::default(),
             journals: vec![storm::JOURNAL_MIB],
+            aa: false,
+            out: None,
+            resumed: Arc::default(),
             command: None,
             explain: None,
             stop: Arc::default(),
@@ -131,26 +142,19 @@ impl Plan {
 #[derive(Debug)]
 pub enum Event<'a> {
     /// A run of a target begins.
-    Run {
-        /// Its load.
-        load: &'static Load,
-        /// Its target.
-        target: Target,
-        /// `default`, or what is different.
-        variant: &'a str,
-        /// Its processes or threads.
-        threads: u32,
-        /// Its round, from 1.
-        round: u32,
-    },
-    /// A target is left out, for this reason.
-    Skipped(Target, String),
+    Run(RunName<'a>),
+    /// A target is left out of all loads, or of one, for this reason.
+    Skipped(Option<&'static Load>, Target, String),
     /// Something to know about the figures that follow.
     Note(&'static Load, String),
     /// A figure.
     Measured(&'a Measurement),
     /// A run failed, or left an image that is not clean: it has no figure.
-    Failed(&'static Load, Target, Error),
+    Failed(RunName<'a>, Error),
+    /// A run has had all its figures.
+    Ended(RunName<'a>),
+    /// A number that all rounds of a load go by, found before the first.
+    Found(&'a str, u32),
 }
 
 /// Runs the plan; each event is told as it happens.
@@ -165,7 +169,7 @@ pub fn run(plan: &Plan, tell: &mut dyn FnMut(Event<'_>)) -> Result<()> {
             continue;
         }
         match target.obstacle(plan) {
-            Some(reason) => tell(Event::Skipped(target, reason)),
+            Some(reason) => tell(Event::Skipped(None, target, reason)),
             None => targets.push(target),
         }
     }
@@ -173,6 +177,11 @@ pub fn run(plan: &Plan, tell: &mut dyn FnMut(Event<'_>)) -> Result<()> {
     for &load in &plan.loads {
         let mut takers = targets.clone();
         takers.retain(|target| target.takes(load));
+        for &target in &takers {
+            if let Some(reason) = load.left_out(target) {
+                tell(Event::Skipped(Some(load), target, reason));
+            }
+        }
         let (work, start) = match load.how {
             How::Bench(run) => {
                 run(plan, load, &takers, tell)?;
@@ -196,18 +205,6 @@ pub(crate) struct Figure {
     pub(crate) variant: String,
     pub(crate) metric: &'static str,
     pub(crate) value: f64,
-}
-
-/// Where a figure belongs.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct TargetRun {
-    pub(crate) load: &'static Load,
-    pub(crate) target: Target,
-    pub(crate) form: Option<Form>,
-    pub(crate) threads: u32,
-    /// Bytes of one read or write; 0 where programs choose.
-    pub(crate) bs: u32,
-    pub(crate) round: u32,
 }
 
 impl Plan {

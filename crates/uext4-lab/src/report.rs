@@ -45,11 +45,11 @@ impl Measurement {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// What it is compared within: for loads that take variants, everything with the same journal;
-    /// else the same variant, which there is a part of the load.
+    /// What it is compared within: for loads that take variants, everything with the same journal,
+    /// or of the same part of the load; else the same variant.
     fn group(&self) -> &str {
         if Load::find(self.experiment).is_some_and(Load::takes_variants) {
-            self.variant.rsplit(',').next().filter(|part| is_journal(part)).unwrap_or(DEFAULT)
+            split_variant(&self.variant).1
         } else {
             &self.variant
         }
@@ -87,10 +87,26 @@ fn plain(metric: &str) -> &str {
 
 /// The variant in which nothing is different.
 pub(crate) const DEFAULT: &str = "default";
+/// The variant in which nothing is different, a second time in the same round.
+pub(crate) const AA: &str = "aa";
+/// Parts of a load that are told apart: what a variant ends with.
+const LAPS: [&str; 2] = ["warm", "fresh"];
 
-/// Whether a part of a variant names the journal: `journal=4`, in MiB.
-fn is_journal(part: &str) -> bool {
-    part.strip_prefix("journal=").is_some_and(|mib| mib.parse::<u32>().is_ok())
+/// A variant without its last word, where that is no option, and that word: journal, or part of the
+/// load.
+pub(crate) fn split_variant(variant: &str) -> (&str, &str) {
+    match variant.rsplit_once(',') {
+        Some((rest, part)) if is_part(part) => (rest, part),
+        None if is_part(variant) => (DEFAULT, variant),
+        _ => (variant, DEFAULT),
+    }
+}
+
+/// Whether the last word of a variant is no option: the journal (`journal=4`, in MiB), or a part of
+/// the load.
+fn is_part(part: &str) -> bool {
+    LAPS.contains(&part)
+        || part.strip_prefix("journal=").is_some_and(|mib| mib.parse::<u32>().is_ok())
 }
 
 /// Unit of a metric; `1` where it is a plain ratio or number.
@@ -234,17 +250,23 @@ impl Spread {
         Some(Self { median, least, most })
     }
 
-    fn show(self, metric: &str) -> String {
-        let show = |value: f64| match plain(metric) {
-            "ratio" => format!("{value:.2}x"),
-            "ops_per_s" | "bytes_per_s" | "iops" | "operations" => format!("{value:.0}"),
-            _ if metric.ends_with("_us") || metric.ends_with("_kib") => format!("{value:.0}"),
-            "flushes_per_fsync" | "log_space_wait_share" => format!("{value:.4}"),
-            _ if metric.ends_with("switches_per_op") => format!("{value:.4}"),
-            _ if metric.contains("_ratio_") => format!("{value:.3}"),
-            _ => format!("{value:.2}"),
-        };
+    pub(crate) fn show(self, metric: &str) -> String {
+        let show = |value: f64| show(metric, value);
         format!("{} ({} to {})", show(self.median), show(self.least), show(self.most))
+    }
+}
+
+/// A value in as many digits as its metric deserves.
+pub(crate) fn show(metric: &str, value: f64) -> String {
+    match plain(metric) {
+        "ratio" => format!("{value:.2}x"),
+        "ops_per_s" | "bytes_per_s" | "iops" | "operations" => format!("{value:.0}"),
+        _ if metric.ends_with("_us") || metric.ends_with("_kib") => format!("{value:.0}"),
+        "wall_s" if value < 1.0 => format!("{value:.4}"),
+        "flushes_per_fsync" | "log_space_wait_share" => format!("{value:.4}"),
+        _ if metric.ends_with("switches_per_op") => format!("{value:.4}"),
+        _ if metric.contains("_ratio_") => format!("{value:.3}"),
+        _ => format!("{value:.2}"),
     }
 }
 

@@ -36,7 +36,7 @@ impl Store {
         }
     }
 
-    const fn default_folder(self) -> &'static str {
+    pub(crate) const fn default_folder(self) -> &'static str {
         match self {
             Self::Ram => RAM,
             Self::Disk => "/var/tmp",

@@ -5,14 +5,16 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use crate::archive;
+use crate::bench::Candidate;
 use crate::build::Builds;
 use crate::check::{self, Expected};
 use crate::error::{Doing, Error, Result};
+use crate::evidence::{Scene, Served, TargetRun, keep_layout};
 use crate::library;
 use crate::load::{Form, Load, SMALL_FILE_DIRS, SMALL_FILES, SmallFiles, Start, WARM_PASSES, Work};
 use crate::machine;
 use crate::mounted::{self, Workers};
-use crate::plan::{Event, Figure, Plan, TargetRun};
+use crate::plan::{Event, Figure, Plan};
 use crate::report::DEFAULT;
 use crate::stage::{self, Stage};
 use crate::target::{Opened, Target};
@@ -53,14 +55,15 @@ impl<'a> Runner<'a> {
         tell: &mut dyn FnMut(Event<'_>),
     ) -> Result<()> {
         let plan = self.plan;
+        let candidates = plan.candidates_of(load, targets);
         for form in plan.forms_of(load) {
             for threads in plan.threads_of(load) {
                 for round in 1..=plan.rounds {
-                    for &target in targets {
+                    for candidate in &candidates {
                         plan.go_on()?;
-                        let bs = load.block_bytes;
+                        let (target, bs) = (candidate.target, load.block_bytes);
                         let run = TargetRun { load, target, form, threads, bs, round };
-                        self.tell_run(run, how, tell);
+                        self.tell_run(run, candidate, how, tell)?;
                     }
                 }
             }
@@ -68,16 +71,33 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    fn tell_run(&mut self, run: TargetRun, how: (Work, Start), tell: &mut dyn FnMut(Event<'_>)) {
-        let TargetRun { load, target, threads, round, .. } = run;
-        tell(Event::Run { load, target, variant: "default", threads, round });
-        let note = &mut |text: &str| tell(Event::Note(load, text.to_owned()));
-        match self.one_run(run, how, note) {
-            Ok(figures) => figures.iter().for_each(|figure| {
-                tell(Event::Measured(&self.plan.measurement(run, figure)));
-            }),
-            Err(error) => tell(Event::Failed(load, target, error)),
+    fn tell_run(
+        &mut self,
+        run: TargetRun,
+        candidate: &Candidate,
+        how: (Work, Start),
+        tell: &mut dyn FnMut(Event<'_>),
+    ) -> Result<()> {
+        let name = run.named(&candidate.variant);
+        if self.plan.resumed.has(&name.key()) {
+            return Ok(());
         }
+        tell(Event::Run(name));
+        let note = &mut |text: &str| tell(Event::Note(run.load, text.to_owned()));
+        match self.one_run(run, candidate, how, note) {
+            Ok(figures) => {
+                for mut figure in figures {
+                    figure.variant = lap_of(&candidate.variant, &figure.variant);
+                    tell(Event::Measured(&self.plan.measurement(run, &figure)));
+                }
+                tell(Event::Ended(name));
+            }
+            Err(error) => {
+                self.plan.go_on()?;
+                tell(Event::Failed(name, error));
+            }
+        }
+        Ok(())
     }
 
     fn small_files(&self, form: Option<Form>) -> SmallFiles {
@@ -92,6 +112,7 @@ impl<'a> Runner<'a> {
     fn one_run(
         &mut self,
         run: TargetRun,
+        candidate: &Candidate,
         (work, start): (Work, Start),
         note: &mut dyn FnMut(&str),
     ) -> Result<Vec<Figure>> {
@@ -110,11 +131,17 @@ impl<'a> Runner<'a> {
         stage::copy_image(&base, &image)?;
         stage::drop_cached(&image)?;
         let medium = target.medium(&image, self.plan.route)?;
-        let opened = target.start(self.plan, &self.stage, &medium, "")?;
+        let opened = target.start(self.plan, &self.stage, &medium, &candidate.options)?;
         let job = self.prepare(work, files, &opened, threads)?;
         let cpu = machine::processor_seconds();
         let began = Instant::now();
-        let mut laps = self.work(work, files, &opened, job, threads)?;
+        let scene = Scene {
+            plan: self.plan,
+            name: run.named(&candidate.variant),
+            served: Served::by(&opened),
+            device: medium.loop_device(),
+        };
+        let mut laps = scene.during(|| self.work(work, files, &opened, job, threads))?;
         let peak = opened.peak_rss_kib();
         opened.end()?;
         medium.sync()?;
@@ -126,6 +153,9 @@ impl<'a> Runner<'a> {
         medium.release()?;
         let expected = Expected::after(work, files);
         let distance = check::image(&image, expected, &self.tree)?;
+        if matches!(work, Work::Unpack | Work::Create) {
+            keep_layout(self.plan, run.named(&candidate.variant), &image)?;
+        }
         let mut figures: Vec<Figure> = laps.iter().map(|lap| lap.figure(load)).collect();
         let extra = [
             ("cpu_s", cpu),
@@ -268,6 +298,15 @@ impl<'a> Runner<'a> {
         check::image(&image, Expected::before(start, files), &self.tree)?;
         self.bases.insert(start, image.clone());
         Ok(image)
+    }
+}
+
+/// The variant of a part of a load: where that is not the whole of it, its name comes last.
+fn lap_of(variant: &str, lap: &str) -> String {
+    match (variant, lap) {
+        (_, DEFAULT) => variant.to_owned(),
+        (DEFAULT, _) => lap.to_owned(),
+        _ => format!("{variant},{lap}"),
     }
 }
 

@@ -126,7 +126,7 @@ fn small_files_of_one_directory_have_a_form_of_their_own() {
     let mut figures = Vec::new();
     run(&plan, &mut |event| match event {
         Event::Measured(figure) => figures.push(figure.clone()),
-        Event::Failed(load, _, error) => panic!("{}: {error}", load.id),
+        Event::Failed(name, error) => panic!("{name}: {error}"),
         _ => {}
     })
     .expect("the run");

@@ -14,28 +14,21 @@ use crate::bench::{
 };
 use crate::check;
 use crate::error::{Error, Result};
+use crate::evidence::{Served, TargetRun, keep_layout};
 use crate::explain::Subject;
 use crate::load::{Form, Load};
 use crate::machine;
-use crate::plan::{Event, Plan, TargetRun};
-use crate::report::DEFAULT;
+use crate::plan::{Event, Plan};
 use crate::stage::{self, Medium};
 use crate::target::{Opened, Target};
 
-/// What the kernel of E1b runs beside its default.
-const KERNEL_VARIANT: &str = "mb_optimize_scan=0";
+/// Images that runs start from, at most: one, and one that each candidate has aged.
+const AGED_BASES: u32 = 6;
 
-/// The candidates.
-fn candidates(plan: &Plan, shape: &AppendShape, targets: &[Target]) -> Vec<Candidate> {
-    Candidate::all(targets, |target| {
-        let mut variants = vec![DEFAULT];
-        if target.is_own() {
-            variants.extend(plan.variants.iter().map(String::as_str));
-        } else if target == Target::Kernel && shape.kind == AppendKind::Fill {
-            variants.push(KERNEL_VARIANT);
-        }
-        variants
-    })
+/// Space that a run takes at most, in bytes.
+pub(crate) fn room(kind: AppendKind, plan: &Plan, form: Option<Form>, threads: u32) -> u64 {
+    let bases = if form == Some(Form::Aged) { AGED_BASES } else { 1 };
+    AppendShape::new(kind, form, threads, plan.scale).space_bytes(bases)
 }
 
 /// All runs of a load on those targets.
@@ -53,10 +46,13 @@ pub(crate) fn run(
         for threads in plan.threads_of(load) {
             plan.go_on()?;
             let shape = AppendShape::new(kind, form, threads, plan.scale);
-            let candidates = candidates(plan, &shape, targets);
+            let candidates = plan.candidates_of(load, targets);
             let bench = Bench::new(plan, load, shape.image_bytes)?;
-            let mut append = Append::new(&bench, shape, candidates.len(), tell)?;
             let setting = Setting { form, threads, bs: load.block_bytes };
+            if bench.is_done(setting, &candidates) {
+                continue;
+            }
+            let mut append = Append::new(&bench, shape, candidates.len(), tell)?;
             bench.all_rounds(&mut append, setting, &candidates, tell)?;
         }
     }
@@ -105,7 +101,7 @@ impl Experiment for Append {
         &self,
         bench: &Bench<'_>,
         candidate: &Candidate,
-        _run: TargetRun,
+        run: TargetRun,
         medium: &Medium,
     ) -> Result<(AppendOutcome, Figures)> {
         let opened =
@@ -121,7 +117,8 @@ impl Experiment for Append {
         let limits = Limits { operations: None, time, stop, timelines };
         let work = || appenders::run(&*files::of(&opened), &self.shape, limits);
         let work = || bench.watched(Subject::of(&opened, medium), work);
-        let (outcome, usage) = bench::measure(count, work)?;
+        let scene = bench.scene(run, candidate, Served::by(&opened), medium);
+        let (outcome, usage) = scene.during(|| bench::measure(count, work))?;
         let peak = match &opened {
             Opened::Library(_) => machine::peak_rss_kib(),
             Opened::Mount(_) => opened.peak_rss_kib(),
@@ -135,15 +132,16 @@ impl Experiment for Append {
     /// Both checkers; whether each file has the blocks that its size asks for; how they lie.
     fn judge(
         &self,
-        _bench: &Bench<'_>,
+        bench: &Bench<'_>,
         candidate: &Candidate,
-        _run: TargetRun,
+        run: TargetRun,
         image: &Path,
         _outcome: &AppendOutcome,
     ) -> Result<Figures> {
         let volume = check::clean(image)?;
         let figures = self.layout(&volume);
         volume.close()?;
+        keep_layout(bench.plan, run.named(&candidate.variant), image)?;
         let mut figures = figures?;
         figures.extend(self.aged_by(candidate).into_iter().flat_map(|aged| &aged.figures));
         Ok(figures)
@@ -253,29 +251,5 @@ impl Append {
             ]);
         }
         Ok(figures)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_kernel_runs_both_scan_modes_in_e1b_and_uext4_each_variant() {
-        let plan = Plan { variants: vec!["mb_reserve=off".into()], ..Plan::default() };
-        let targets = [Target::Uext4, Target::Kernel];
-        let names = |kind, form| {
-            let all = candidates(&plan, &AppendShape::new(kind, form, 2, 0.01), &targets);
-            let name = |p: Candidate| (p.target.name(), p.variant, p.options);
-            all.into_iter().map(name).collect::<Vec<_>>()
-        };
-        let named = |target, variant: &str, options: &str| (target, variant.into(), options.into());
-        let own = [named("uext4", DEFAULT, ""), named("uext4", "mb_reserve=off", "mb_reserve=off")];
-        let kernel = named("kernel", DEFAULT, "");
-        let mut wanted = vec![own[0].clone(), own[1].clone(), kernel];
-        assert_eq!(names(AppendKind::Recycle, Some(Form::Own)), wanted);
-        wanted.push(named("kernel", KERNEL_VARIANT, KERNEL_VARIANT));
-        assert_eq!(names(AppendKind::Fill, None), wanted);
-        assert_eq!(names(AppendKind::Fill, Some(Form::Aged)), wanted);
     }
 }

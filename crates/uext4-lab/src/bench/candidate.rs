@@ -19,15 +19,4 @@ impl Candidate {
         let options = if variant == DEFAULT { "" } else { variant };
         Self { target, variant: variant.to_owned(), options: options.to_owned() }
     }
-
-    /// All variants of all targets, in the order of their runs.
-    pub(crate) fn all<'v>(
-        targets: &[Target],
-        variants: impl Fn(Target) -> Vec<&'v str>,
-    ) -> Vec<Self> {
-        let of = |&target: &Target| {
-            variants(target).into_iter().map(move |variant| Self::new(target, variant))
-        };
-        targets.iter().flat_map(of).collect()
-    }
 }

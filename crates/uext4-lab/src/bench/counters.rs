@@ -4,7 +4,7 @@
 //! between.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use uext4::Volume;
 use uext4::alloc::Count;
@@ -52,7 +52,8 @@ impl Counters {
         let read = |path: String| fs::read_to_string(path).ok();
         let name = device.and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
         let stat = name.as_ref().and_then(|name| read(format!("/sys/block/{name}/stat")));
-        let journal = name.and_then(|name| journal_info(Path::new("/proc/fs/jbd2"), &name));
+        let journal = name.and_then(|name| journal_folder(Path::new("/proc/fs/jbd2"), &name));
+        let journal = journal.and_then(|folder| fs::read_to_string(folder.join("info")).ok());
         let info = journal.map(|text| parse_info(&text)).unwrap_or_default();
         Self {
             flushes: stat.and_then(|text| parse_flushes(&text)),
@@ -126,15 +127,15 @@ fn parse_flushes(stat: &str) -> Option<u64> {
     stat.split_whitespace().nth(15)?.parse().ok()
 }
 
-/// What jbd2 says of the journal on a block device; its folder is that name, a dash and an inode.
-fn journal_info(top: &Path, device: &str) -> Option<String> {
+/// Where jbd2 tells of the journal on a block device. Its name is that name, a dash and an inode.
+pub(crate) fn journal_folder(top: &Path, device: &str) -> Option<PathBuf> {
     let prefix = format!("{device}-");
     let entry = fs::read_dir(top).ok()?.filter_map(Result::ok).find(|entry| {
         let name = entry.file_name();
         let name = name.to_string_lossy();
         name == device || name.starts_with(&prefix)
     })?;
-    fs::read_to_string(entry.path().join("info")).ok()
+    Some(entry.path())
 }
 
 /// Counts of jbd2's `info`. Means are of all transactions since the mount; handles are known only

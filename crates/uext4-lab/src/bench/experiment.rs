@@ -6,7 +6,7 @@ use crate::bench::candidate::Candidate;
 use crate::bench::ratio::Ratio;
 use crate::bench::rounds::Bench;
 use crate::error::Result;
-use crate::plan::TargetRun;
+use crate::evidence::TargetRun;
 use crate::stage::Medium;
 
 /// Metrics with their values, in the order in which they are told.

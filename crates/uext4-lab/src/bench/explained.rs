@@ -46,14 +46,14 @@ impl Bench<'_> {
         tell: &mut dyn FnMut(Event<'_>),
     ) -> Result<()> {
         let Some(folder) = &self.plan.explain else { return Ok(()) };
-        let (load, threads, round) = (self.load, setting.threads, self.plan.rounds + 1);
+        let (load, round) = (self.load, self.plan.rounds + 1);
         let mut all = Vec::new();
         for (candidate, rates) in candidates.iter().zip(rates) {
             self.plan.go_on()?;
-            let (target, variant) = (candidate.target, &candidate.variant);
-            tell(Event::Run { load, target, variant, threads, round });
+            let run = self.run_of(setting, candidate.target, round);
+            let name = run.named(&candidate.variant);
+            tell(Event::Run(name));
             experiment.prepare(self, candidate)?;
-            let run = self.run_of(setting, target, round);
             self.watches.set(true);
             let done = self.run(experiment, candidate, run);
             self.watches.set(false);
@@ -61,8 +61,8 @@ impl Bench<'_> {
             let figures = match done {
                 Ok((_, figures)) => figures,
                 Err(error) => {
-                    let error = Error::new(format!("{variant}: looked at: {error}"));
-                    tell(Event::Failed(load, target, error));
+                    let error = Error::new(format!("looked at: {error}"));
+                    tell(Event::Failed(name, error));
                     continue;
                 }
             };
@@ -72,7 +72,7 @@ impl Bench<'_> {
             all.push(Explained {
                 candidate: candidate.clone(),
                 run,
-                key: explain::key(run, variant),
+                key: name.key(),
                 metric: load.metric,
                 operations,
                 watched_rate: rate.map_or(0.0, |(_, rate)| *rate),

@@ -8,10 +8,11 @@ use crate::bench::candidate::Candidate;
 use crate::bench::experiment::{Experiment, Figures, StartImage};
 use crate::bench::ratio;
 use crate::error::{Doing, Error, Result};
+use crate::evidence::{Scene, Served, TargetRun};
 use crate::explain::{Seen, Timeline};
 use crate::load::{Form, Load};
 use crate::machine;
-use crate::plan::{Event, Figure, Plan, TargetRun};
+use crate::plan::{Event, Figure, Plan};
 use crate::report::DEFAULT;
 use crate::stage::{self, Loop, Medium, Route, Stage};
 use crate::target::Target;
@@ -89,37 +90,43 @@ impl<'a> Bench<'a> {
         tell: &mut dyn FnMut(Event<'_>),
     ) -> Result<()> {
         let mut rates = vec![Vec::new(); candidates.len()];
-        let (load, threads) = (self.load, setting.threads);
         for round in 1..=self.plan.rounds {
             for place in 0..candidates.len() {
                 // Another candidate is first in each round: the first may find another machine.
                 let at = (place + round as usize - 1) % candidates.len();
                 let (candidate, rates) = (&candidates[at], &mut rates[at]);
                 self.plan.go_on()?;
-                let (target, variant) = (candidate.target, &candidate.variant);
-                tell(Event::Run { load, target, variant, threads, round });
+                let run = self.run_of(setting, candidate.target, round);
+                let name = run.named(&candidate.variant);
+                if let Some(known) = self.plan.resumed.figures(&name.key()) {
+                    rates.push(known.get(self.load.metric).copied());
+                    continue;
+                }
+                tell(Event::Run(name));
                 experiment.prepare(self, candidate)?;
-                let run = self.run_of(setting, target, round);
                 match self.run(experiment, candidate, run) {
                     Ok((outcome, figures)) => {
                         if let Some(text) = experiment.remark(candidate, &outcome) {
-                            tell(Event::Note(load, text));
+                            tell(Event::Note(self.load, text));
                         }
-                        let rate = figures.iter().find(|(metric, _)| *metric == load.metric);
+                        let rate = figures.iter().find(|(metric, _)| *metric == self.load.metric);
                         rates.push(rate.map(|(_, value)| *value));
-                        self.tell_figures(run, variant, figures, tell);
+                        self.tell_figures(run, &candidate.variant, figures, tell);
                     }
                     Err(error) => {
+                        self.plan.go_on()?;
                         rates.push(None);
-                        let error = Error::new(format!("{variant}: {error}"));
-                        tell(Event::Failed(load, target, error));
+                        tell(Event::Failed(name, error));
                     }
                 }
             }
         }
         // Round 0: of all rounds together.
         let run = self.run_of(setting, Target::Uext4, 0);
-        self.tell_figures(run, DEFAULT, ratio::over_rounds(E::RATIOS, candidates, &rates), tell);
+        let figures = ratio::over_rounds(E::RATIOS, candidates, &rates);
+        if !figures.is_empty() && !self.plan.resumed.has(&run.named(DEFAULT).key()) {
+            self.tell_figures(run, DEFAULT, figures, tell);
+        }
         self.explain_all(experiment, setting, candidates, &rates, tell)
     }
 
@@ -140,6 +147,29 @@ impl<'a> Bench<'a> {
             let figure = Figure { variant: variant.to_owned(), metric, value };
             tell(Event::Measured(&self.plan.measurement(run, &figure)));
         }
+        tell(Event::Ended(run.named(variant)));
+    }
+
+    /// Whether a run before this one has left all figures of these candidates.
+    pub(crate) fn is_done(&self, setting: Setting, candidates: &[Candidate]) -> bool {
+        let is_done = |candidate: &Candidate, round| {
+            let run = self.run_of(setting, candidate.target, round);
+            self.plan.resumed.has(&run.named(&candidate.variant).key())
+        };
+        let mut rounds = 1..=self.plan.rounds;
+        rounds.all(|round| candidates.iter().all(|candidate| is_done(candidate, round)))
+    }
+
+    /// A run that is about to be measured.
+    pub(crate) fn scene<'s>(
+        &'s self,
+        run: TargetRun,
+        candidate: &'s Candidate,
+        served: Served<'s>,
+        medium: &'s Medium,
+    ) -> Scene<'s> {
+        let name = run.named(&candidate.variant);
+        Scene { plan: self.plan, name, served, device: medium.loop_device() }
     }
 
     /// One run, from an image to a judged one.

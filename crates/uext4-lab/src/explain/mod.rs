@@ -36,7 +36,7 @@ use serde_json::{Value, json};
 
 use crate::bench::Candidate;
 use crate::error::{Doing, Result};
-use crate::plan::TargetRun;
+use crate::evidence::TargetRun;
 
 pub(crate) use timeline::Timeline;
 pub(crate) use watch::{Seen, Subject, watch};
@@ -124,13 +124,4 @@ pub(crate) fn write(folder: &Path, all: &[Explained]) -> Result<Vec<String>> {
     fs::write(&whole, format!("{before:#}\n")).doing("writing the explanation")?;
     fs::rename(&whole, &path).doing("writing the explanation")?;
     Ok(words)
-}
-
-/// How the files of a run are named.
-pub(crate) fn key(run: TargetRun, variant: &str) -> String {
-    let form = run.form.map_or("one", crate::load::Form::name);
-    let TargetRun { load, target, threads, bs, round, .. } = run;
-    let name = format!("{}-{form}-{threads}-{bs}-{}-{variant}-r{round}", load.id, target.name());
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '=' | '-');
-    name.chars().map(|c| if is_plain(c) { c } else { '_' }).collect()
 }

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use crate::bench::{Bench, Candidate, Experiment, Figures, Setting, StartImage};
 use crate::check;
 use crate::error::{Doing, Error, Result};
+use crate::evidence::{Served, TargetRun};
 use crate::fio;
 use crate::jobs::job_figures;
 use crate::jobs::job_file::JobFile;
-use crate::load::{Forms, How, Load};
-use crate::plan::{Event, Plan, TargetRun};
-use crate::report::DEFAULT;
+use crate::load::{How, Load, THREADS};
+use crate::plan::{Event, Plan};
 use crate::stage::{self, Medium};
 use crate::target::{Opened, Target};
 
@@ -48,14 +48,12 @@ impl FioJob {
             id: Box::leak(format!("fio:{name}").into_boxed_str()),
             what: "a job file of fio",
             metric: "iops",
-            threads: &[1],
             threads_max: 1,
             block_bytes: 0,
-            sizes: &[],
             space_bytes: self.image_bytes,
             targets: FIO_TARGETS,
-            forms: Forms::One,
             how: How::Bench(|_, _, _, _| Err(Error::new("a job file is run by run_fio"))),
+            ..THREADS
         }))
     }
 }
@@ -73,7 +71,7 @@ pub fn run_fio(plan: &Plan, job: &FioJob, tell: &mut dyn FnMut(Event<'_>)) -> Re
             missing.then(|| "uext4's engine for fio is not at hand (--engine)".to_owned())
         };
         match target.obstacle(plan).or_else(engine) {
-            Some(reason) => tell(Event::Skipped(target, reason)),
+            Some(reason) => tell(Event::Skipped(None, target, reason)),
             None => targets.push(target),
         }
     }
@@ -84,11 +82,7 @@ pub fn run_fio(plan: &Plan, job: &FioJob, tell: &mut dyn FnMut(Event<'_>)) -> Re
     }
     let base = bench.stage.image("base");
     stage::format(&base, job.image_bytes)?;
-    let variants = |target: Target| {
-        let own = plan.variants.iter().filter(|_| target.is_own()).map(String::as_str);
-        std::iter::once(DEFAULT).chain(own).collect()
-    };
-    let candidates = Candidate::all(&targets, variants);
+    let candidates = plan.candidates_of(load, &targets);
     let setting = Setting { form: None, threads: 1, bs: 0 };
     bench.all_rounds(&mut Job { job, base }, setting, &candidates, tell)?;
     plan.go_on()
@@ -110,17 +104,22 @@ impl Experiment for Job<'_> {
         &self,
         bench: &Bench<'_>,
         candidate: &Candidate,
-        _run: TargetRun,
+        run: TargetRun,
         medium: &Medium,
     ) -> Result<((), Figures)> {
         if let (Target::Uext4, Some(engine)) = (candidate.target, &self.job.engine) {
             let text = self.job.file.on_image(engine, medium.path(), &candidate.options);
-            return Ok(((), call(bench, &text)?));
+            let scene = bench.scene(run, candidate, Served::Nothing, medium);
+            let figures = scene.during(|| call(bench, &text))?;
+            scene.keep_file("fio.json", &bench.stage.source("fio.json"))?;
+            return Ok(((), figures));
         }
         let opened =
             candidate.target.start(bench.plan, &bench.stage, medium, &candidate.options)?;
         let Opened::Mount(mount) = &opened else { return Err(Error::new("not a mount")) };
-        let figures = call(bench, &self.job.file.on_directory(mount.dir()))?;
+        let scene = bench.scene(run, candidate, Served::by(&opened), medium);
+        let figures = scene.during(|| call(bench, &self.job.file.on_directory(mount.dir())))?;
+        scene.keep_file("fio.json", &bench.stage.source("fio.json"))?;
         opened.end()?;
         Ok(((), figures))
     }

@@ -22,4 +22,4 @@ mod queued_shape;
 mod ring;
 mod submitter;
 
-pub(crate) use queued_run::run;
+pub(crate) use queued_run::{room, run};

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use uext4::Volume;
 use uext4_device::{Access, Caching, FileDevice, FileOptions, Submission};
 
 use crate::bench::{
@@ -12,11 +13,12 @@ use crate::bench::{
 };
 use crate::check;
 use crate::error::{Doing, Error, Result};
+use crate::evidence::{Served, TargetRun};
 use crate::explain::Subject;
 use crate::fio::is_installed;
-use crate::load::{Form, Load};
+use crate::load::{Beside, Form, Load};
 use crate::machine;
-use crate::plan::{Event, Plan, TargetRun};
+use crate::plan::{Event, Plan};
 use crate::queued::queued_fio;
 use crate::queued::queued_shape::{self, NAME, QueuedShape, read_stamp};
 use crate::queued::ring::{DeviceRing, LibraryRing, Op};
@@ -25,30 +27,12 @@ use crate::report::DEFAULT;
 use crate::stage::Medium;
 use crate::target::{self, Opened, Target};
 
-/// What uext4 runs beside its default.
-const OWN_VARIANT: &str = "dio_completion=deferred";
-/// How the kernel's ext4 is driven.
-const BY_RING: &str = "io_uring";
-const BY_FIO: &str = "libaio";
 /// Blocks that are read back after a run.
 const SAMPLE: usize = 8192;
 
-/// The candidates. What the kernel's are driven by is no mount option of theirs.
-fn candidates(plan: &Plan, targets: &[Target], has_fio: bool) -> Vec<Candidate> {
-    let mut candidates = Candidate::all(targets, |target| match target {
-        Target::Uext4 => {
-            let mut variants = vec![DEFAULT, OWN_VARIANT];
-            variants.extend(plan.variants.iter().map(String::as_str));
-            variants.dedup();
-            variants
-        }
-        Target::Kernel if has_fio => vec![BY_RING, BY_FIO],
-        Target::Kernel => vec![BY_RING],
-        _ => vec![DEFAULT],
-    });
-    let kernel = candidates.iter_mut().filter(|c| c.target == Target::Kernel);
-    kernel.for_each(|candidate| candidate.options.clear());
-    candidates
+/// Space that a run takes at most, in bytes.
+pub(crate) fn room(plan: &Plan) -> u64 {
+    QueuedShape::new(plan.scale).image_bytes()
 }
 
 /// All runs of the load on those targets.
@@ -64,7 +48,7 @@ pub(crate) fn run(
     if targets.contains(&Target::Kernel) && !is_installed() {
         tell(Event::Note(load, "kernel libaio is left out: fio is not installed".into()));
     }
-    let candidates = candidates(plan, targets, is_installed());
+    let candidates = plan.candidates_of(load, targets);
     let shape = QueuedShape::new(plan.scale);
     let bench = Bench::new(plan, load, shape.image_bytes())?;
     let what = format!("one file of {:.2} GiB", shape.file_bytes as f64 / f64::from(1 << 30));
@@ -73,7 +57,9 @@ pub(crate) fn run(
     for form in plan.forms_of(load) {
         for bs in plan.blocks_of(load) {
             let setting = Setting { form, threads: 1, bs };
-            bench.all_rounds(&mut queued, setting, &candidates, tell)?;
+            if !bench.is_done(setting, &candidates) {
+                bench.all_rounds(&mut queued, setting, &candidates, tell)?;
+            }
         }
     }
     plan.go_on()
@@ -92,8 +78,14 @@ impl Experiment for Queued {
 
     const RATIOS: &'static [Ratio] = &[
         Ratio::new((Target::Raw, DEFAULT), ["iops_ratio_raw", "iops_ratio_raw_lower"]),
-        Ratio::new((Target::Kernel, BY_RING), ["iops_ratio_io_uring", "iops_ratio_io_uring_lower"]),
-        Ratio::new((Target::Kernel, BY_FIO), ["iops_ratio_libaio", "iops_ratio_libaio_lower"]),
+        Ratio::new(
+            (Target::Kernel, Beside::IO_URING),
+            ["iops_ratio_io_uring", "iops_ratio_io_uring_lower"],
+        ),
+        Ratio::new(
+            (Target::Kernel, Beside::LIBAIO),
+            ["iops_ratio_libaio", "iops_ratio_libaio_lower"],
+        ),
     ];
 
     fn start(&self, _candidate: &Candidate) -> StartImage<'_> {
@@ -118,9 +110,18 @@ impl Experiment for Queued {
             timelines: bench.is_watching(),
         };
         match candidate.target {
-            Target::Raw => self.on_raw(bench, job, medium),
-            Target::Uext4 => on_library(bench, candidate, job, medium),
-            _ => on_kernel(bench, candidate, job, medium),
+            Target::Raw => {
+                let scene = bench.scene(run, candidate, Served::Nothing, medium);
+                scene.during(|| self.on_raw(bench, job, medium))
+            }
+            Target::Uext4 => {
+                let volume = target::open(medium.path(), false, &candidate.options)?;
+                let scene = bench.scene(run, candidate, Served::Volume(&volume), medium);
+                let measured = scene.during(|| on_library(bench, &volume, job, medium))?;
+                volume.close()?;
+                Ok(measured)
+            }
+            _ => on_kernel(bench, candidate, run, job, medium),
         }
     }
 
@@ -196,6 +197,7 @@ fn op_of(run: TargetRun) -> Op {
 fn on_kernel(
     bench: &Bench<'_>,
     candidate: &Candidate,
+    run: TargetRun,
     job: QueuedJob<'_>,
     medium: &Medium,
 ) -> Result<(QueuedOutcome, Figures)> {
@@ -204,17 +206,20 @@ fn on_kernel(
     let file = mount.dir().join(NAME);
     let count = || Counters::of_kernel(medium.loop_device());
     let subject = Subject::of(&opened, medium);
-    let measured = if candidate.variant == BY_FIO {
+    let scene = bench.scene(run, candidate, Served::by(&opened), medium);
+    let measured = if candidate.variant == Beside::LIBAIO {
         let log = bench.stage.source("fio.json");
         let work = || queued_fio::run(&file, &job, &log);
-        measure(count, job, || bench.watched(subject, work))?
+        let measured = scene.during(|| measure(count, job, || bench.watched(subject, work)))?;
+        scene.keep_file("fio.json", &log)?;
+        measured
     } else {
         let device = open_past_cache(&file)?;
         let place = FilePlace::identity(job.file_bytes);
         let memory = submitter::memory(job.bytes)?;
         let mut ring = DeviceRing::new(device, place, &memory)?;
         let work = || submitter::run(&mut ring, job, memory);
-        measure(count, job, || bench.watched(subject, work))?
+        scene.during(|| measure(count, job, || bench.watched(subject, work)))?
     };
     opened.end()?;
     Ok(measured)
@@ -222,23 +227,20 @@ fn on_kernel(
 
 fn on_library(
     bench: &Bench<'_>,
-    candidate: &Candidate,
+    volume: &Volume,
     job: QueuedJob<'_>,
     medium: &Medium,
 ) -> Result<(QueuedOutcome, Figures)> {
-    let volume = target::open(medium.path(), false, &candidate.options)?;
     let memory = submitter::memory(job.bytes)?;
-    let mut ring = LibraryRing::new(&volume, &memory)?;
-    let count = || Counters::of_kernel(medium.loop_device()).with_volume(&volume);
+    let mut ring = LibraryRing::new(volume, &memory)?;
+    let count = || Counters::of_kernel(medium.loop_device()).with_volume(volume);
     let deferred = || volume.stats().number("direct_completions_deferred").unwrap_or(0);
     let before = deferred();
     let work = || submitter::run(&mut ring, job, memory);
-    let work = || bench.watched(Subject::volume(&volume, medium), work);
+    let work = || bench.watched(Subject::volume(volume, medium), work);
     let (outcome, mut figures) = measure(count, job, work)?;
     let share = (deferred() - before) as f64 / outcome.operations as f64;
     figures.push(("deferred_per_op", share));
-    drop(ring);
-    volume.close()?;
     Ok((outcome, figures))
 }
 
@@ -283,33 +285,4 @@ fn measure(
         ("operations", Some(outcome.operations as f64)),
     ];
     Ok((outcome, known(figures).collect()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn uext4_runs_both_completions_and_the_kernel_both_interfaces() {
-        let plan = Plan { variants: vec!["noatime".into()], ..Plan::default() };
-        let targets = [Target::Uext4, Target::Kernel, Target::Raw];
-        let names = |has_fio| {
-            let all = candidates(&plan, &targets, has_fio);
-            all.into_iter().map(|p| (p.target.name(), p.variant)).collect::<Vec<_>>()
-        };
-        let named = |(target, variant): (&'static str, &str)| (target, variant.to_owned());
-        let mut wanted = [
-            ("uext4", DEFAULT),
-            ("uext4", OWN_VARIANT),
-            ("uext4", "noatime"),
-            ("kernel", BY_RING),
-            ("kernel", BY_FIO),
-            ("raw", DEFAULT),
-        ]
-        .map(named)
-        .to_vec();
-        assert_eq!(names(true), wanted);
-        wanted.retain(|(_, variant)| variant != BY_FIO);
-        assert_eq!(names(false), wanted);
-    }
 }

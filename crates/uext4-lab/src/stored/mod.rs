@@ -18,4 +18,4 @@ mod overwriters;
 mod stored_run;
 mod stored_shape;
 
-pub(crate) use stored_run::run;
+pub(crate) use stored_run::{obstacle, room, run};

@@ -13,41 +13,34 @@ use crate::bench::{
 };
 use crate::check;
 use crate::error::{Doing, Error, Result};
+use crate::evidence::{Served, TargetRun};
 use crate::explain::Subject;
 use crate::load::Load;
-use crate::plan::{Event, Plan, TargetRun};
+use crate::plan::{Event, Plan};
 use crate::report::DEFAULT;
 use crate::stage::{self, Loop, Medium};
 use crate::stored::overwriters::{self, Blocks, StoredJob, StoredOutcome};
 use crate::stored::stored_shape::{self, BLOCK, FILES, StoredShape, places};
 use crate::target::Target;
 
-/// What uext4 runs beside its default.
-const OWN_VARIANT: &str = "dax_overwrite=journal";
 /// Blocks that are read back after a run.
 const SAMPLE: usize = 8192;
 
-/// The candidates.
-fn candidates(plan: &Plan, targets: &[Target]) -> Vec<Candidate> {
-    let targets: Vec<_> = targets.iter().copied().filter(|t| *t != Target::Kernel).collect();
-    Candidate::all(&targets, |target| {
-        let mut variants = vec![DEFAULT];
-        if target == Target::Uext4 {
-            variants.push(OWN_VARIANT);
-            variants.extend(plan.variants.iter().map(String::as_str));
-            variants.dedup();
-        }
-        variants
+/// Why the kernel cannot be had.
+pub(crate) fn obstacle(target: Target) -> Option<String> {
+    if target != Target::Kernel {
+        return None;
+    }
+    let has_one = (0..16).any(|number| Path::new(&format!("/dev/pmem{number}")).exists());
+    Some(match has_one {
+        true => "a pmem device may be in use: E2 does not format it".to_owned(),
+        false => "DAX of the kernel needs a pmem device, and there is no /dev/pmem*".to_owned(),
     })
 }
 
-/// Why the kernel cannot be had.
-fn kernel_obstacle() -> String {
-    let has_one = (0..16).any(|number| Path::new(&format!("/dev/pmem{number}")).exists());
-    match has_one {
-        true => "a pmem device may be in use: E2 does not format it".to_owned(),
-        false => "DAX of the kernel needs a pmem device, and there is no /dev/pmem*".to_owned(),
-    }
+/// Space that a run takes at most, in bytes.
+pub(crate) fn room(plan: &Plan) -> u64 {
+    StoredShape::new(plan.scale).image_bytes()
 }
 
 /// All runs of the load on those targets.
@@ -60,10 +53,7 @@ pub(crate) fn run(
     targets: &[Target],
     tell: &mut dyn FnMut(Event<'_>),
 ) -> Result<()> {
-    if targets.contains(&Target::Kernel) {
-        tell(Event::Skipped(Target::Kernel, kernel_obstacle()));
-    }
-    let candidates = candidates(plan, targets);
+    let candidates = plan.candidates_of(load, targets);
     let shape = StoredShape::new(plan.scale);
     let bench = Bench::new(plan, load, shape.image_bytes())?;
     let (need, free) = (shape.image_bytes(), stage::room(bench.stage.folder())?);
@@ -78,7 +68,9 @@ pub(crate) fn run(
     let mut stored = Stored::new(&bench, shape)?;
     for threads in plan.threads_of(load) {
         let setting = Setting { form: None, threads, bs: load.block_bytes };
-        bench.all_rounds(&mut stored, setting, &candidates, tell)?;
+        if !bench.is_done(setting, &candidates) {
+            bench.all_rounds(&mut stored, setting, &candidates, tell)?;
+        }
     }
     Ok(())
 }
@@ -122,12 +114,13 @@ impl Experiment for Stored {
             timelines: bench.is_watching(),
         };
         if candidate.target != Target::Raw {
-            return self.on_library(bench, candidate, job, medium);
+            return self.on_library(bench, candidate, run, job, medium);
         }
         let blocks =
             DeviceBlocks { device: stored_shape::map(medium.path())?, places: &self.places };
         self.warm_up(&blocks)?;
-        measure(bench, Subject::raw(medium), &blocks, job)
+        let scene = bench.scene(run, candidate, Served::Nothing, medium);
+        scene.during(|| measure(bench, Subject::raw(medium), &blocks, job))
     }
 
     /// Both checkers; the files lie where they did; blocks that were written hold the last write.
@@ -187,6 +180,7 @@ impl Stored {
         &self,
         bench: &Bench<'_>,
         candidate: &Candidate,
+        run: TargetRun,
         job: StoredJob<'_>,
         medium: &Medium,
     ) -> Result<(StoredOutcome, Figures)> {
@@ -203,7 +197,8 @@ impl Stored {
         ];
         let before = names.map(|(name, _)| count(name));
         let subject = Subject::volume(&volume, medium);
-        let (outcome, mut figures) = measure(bench, subject, &target, job)?;
+        let scene = bench.scene(run, candidate, Served::Volume(&volume), medium);
+        let (outcome, mut figures) = scene.during(|| measure(bench, subject, &target, job))?;
         for ((name, metric), before) in names.into_iter().zip(before) {
             figures.push((metric, (count(name) - before) as f64));
         }
@@ -270,17 +265,4 @@ fn measure(
         ("writes", Some(outcome.more.writes as f64)),
     ];
     Ok((outcome, known(figures).collect()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn uext4_runs_with_and_without_a_journal() {
-        let plan = Plan::default();
-        let all = candidates(&plan, &[Target::Uext4, Target::Kernel, Target::Raw]);
-        let names: Vec<_> = all.iter().map(|p| (p.target.name(), &*p.variant)).collect();
-        assert_eq!(names, [("uext4", DEFAULT), ("uext4", OWN_VARIANT), ("raw", DEFAULT)]);
-    }
 }

@@ -13,11 +13,12 @@ use crate::bench::{
     known,
 };
 use crate::error::{Doing, Error, Result};
+use crate::evidence::{Served, TargetRun};
 use crate::explain::Subject;
 use crate::fio::is_installed;
 use crate::load::Load;
 use crate::machine;
-use crate::plan::{Event, Plan, TargetRun};
+use crate::plan::{Event, Plan};
 use crate::report::DEFAULT;
 use crate::stage::{Loop, Medium, Route};
 use crate::storm::base;
@@ -33,26 +34,15 @@ use crate::target::{self, Opened, Target};
 const PATIENCE: u32 = 6;
 /// Mount options of the report of the collapse.
 const OWN_OPTIONS: &str = "noatime,nodiratime,data=ordered";
-/// What the kernel of E0 runs beside its default.
-const KERNEL_VARIANTS: [&str; 2] = [DEFAULT, "dioread_lock"];
 
 /// The candidates, with a journal of that size.
 fn candidates(
     plan: &Plan,
-    kind: StormKind,
+    (kind, load): (StormKind, &Load),
     targets: &[Target],
     journal_mib: u32,
 ) -> Vec<Candidate> {
-    let variants = |target: Target| {
-        let mut variants = vec![DEFAULT];
-        if target.is_own() {
-            variants.extend(plan.variants.iter().map(String::as_str));
-        } else if target == Target::Kernel && kind == StormKind::Own {
-            variants = KERNEL_VARIANTS.to_vec();
-        }
-        variants
-    };
-    let all = Candidate::all(targets, variants).into_iter();
+    let all = plan.candidates_of(load, targets).into_iter();
     all.map(|candidate| with_journal(kind, candidate, journal_mib)).collect()
 }
 
@@ -62,6 +52,13 @@ fn with_journal(kind: StormKind, candidate: Candidate, journal_mib: u32) -> Cand
     let used = words.into_iter().filter(|word| !word.is_empty());
     let options = used.collect::<Vec<&str>>().join(",");
     Candidate { variant: variant_name(&candidate.variant, journal_mib), options, ..candidate }
+}
+
+/// Space that a run takes at most, in bytes, with the largest journal.
+pub(crate) fn room(kind: StormKind, plan: &Plan, threads: u32) -> u64 {
+    let journal = plan.journals.iter().copied().max().unwrap_or(JOURNAL_MIB);
+    let journal = if kind == StormKind::Shared { JOURNAL_MIB } else { journal };
+    StormShape::new(kind, threads, journal, plan.scale).space_bytes(plan.operations)
 }
 
 /// All runs of a load on those targets.
@@ -83,11 +80,14 @@ pub(crate) fn run(
             let what = format!("{threads} threads, journal {journal} MiB");
             let need = shape.space_bytes(plan.operations);
             bench.require_room(&what, need, "use --scale or --ops", tell)?;
+            let setting = Setting { form: None, threads, bs: load.block_bytes };
+            let candidates = candidates(plan, (kind, load), targets, journal);
+            if bench.is_done(setting, &candidates) {
+                continue;
+            }
             let base = base::make(plan, &bench.stage, &shape)?;
             let mut storm = Storm { shape, base, operations: None };
-            let setting = Setting { form: None, threads, bs: load.block_bytes };
             storm.calibrate(&bench, setting, tell)?;
-            let candidates = candidates(plan, kind, targets, journal);
             bench.all_rounds(&mut storm, setting, &candidates, tell)?;
         }
     }
@@ -116,13 +116,16 @@ impl Experiment for Storm {
         &self,
         bench: &Bench<'_>,
         candidate: &Candidate,
-        _run: TargetRun,
+        run: TargetRun,
         medium: &Medium,
     ) -> Result<(StormOutcome, Figures)> {
         match candidate.target {
-            Target::Raw => self.on_raw(bench, medium),
-            Target::Uext4 => self.on_library(bench, candidate, medium),
-            _ => self.on_mount(bench, candidate, medium),
+            Target::Raw => {
+                let scene = bench.scene(run, candidate, Served::Nothing, medium);
+                scene.during(|| self.on_raw(bench, medium))
+            }
+            Target::Uext4 => self.on_library(bench, candidate, run, medium),
+            _ => self.on_mount(bench, candidate, run, medium),
         }
     }
 
@@ -170,12 +173,15 @@ impl Storm {
             return Ok(());
         }
         let blocks = self.shape.blocks();
-        let operations = match bench.plan.operations {
+        let candidate = Candidate::new(Target::Uext4, DEFAULT);
+        let candidate = with_journal(self.shape.kind, candidate, self.shape.journal_mib);
+        let run = bench.run_of(setting, candidate.target, 0);
+        let key = run.named(&candidate.variant).key();
+        // A run that goes on does as much in its other rounds.
+        let known = bench.plan.operations.or_else(|| bench.plan.resumed.number(&key));
+        let operations = match known {
             Some(count) => count,
             None => {
-                let candidate = Candidate::new(Target::Uext4, DEFAULT);
-                let candidate = with_journal(self.shape.kind, candidate, self.shape.journal_mib);
-                let run = bench.run_of(setting, candidate.target, 0);
                 let (outcome, _) = bench.run(self, &candidate, run)?;
                 let each = outcome.operations / u64::from(self.shape.threads);
                 u32::try_from(each).unwrap_or(u32::MAX)
@@ -183,6 +189,7 @@ impl Storm {
         };
         let operations = operations.clamp(1, blocks);
         self.operations = Some(operations);
+        tell(Event::Found(&key, operations));
         let seconds = bench.plan.duration.as_secs_f64();
         let text = format!(
             "each thread makes {operations} writes of {blocks} that there is room for; \
@@ -230,6 +237,7 @@ impl Storm {
         &self,
         bench: &Bench<'_>,
         candidate: &Candidate,
+        run: TargetRun,
         medium: &Medium,
     ) -> Result<(StormOutcome, Figures)> {
         let (options, file) = target::parse_options(&candidate.options)?;
@@ -254,7 +262,8 @@ impl Storm {
         let subject = Subject::volume(&volume, medium);
         let work = || syncers::run(&Library(&volume), &self.shape, limits);
         let work = || bench.watched(subject, work);
-        let measured = measure(count, work, machine::peak_rss_kib)?;
+        let scene = bench.scene(run, candidate, Served::Volume(&volume), medium);
+        let measured = scene.during(|| measure(count, work, machine::peak_rss_kib))?;
         volume.close()?;
         Ok(measured)
     }
@@ -263,6 +272,7 @@ impl Storm {
         &self,
         bench: &Bench<'_>,
         candidate: &Candidate,
+        run: TargetRun,
         medium: &Medium,
     ) -> Result<(StormOutcome, Figures)> {
         let opened =
@@ -270,22 +280,25 @@ impl Storm {
         let Opened::Mount(mount) = &opened else { return Err(Error::new("not a mount")) };
         let count = || Counters::of_kernel(medium.loop_device());
         let limits = self.limits(bench);
-        let work = || {
-            if is_installed() && self.shape.kind != StormKind::Append {
-                let log = bench.stage.source("fio.json");
-                return storm_fio::run(&self.shape, mount.dir(), limits, &log);
-            }
-            syncers::run(&Directory(mount.dir()), &self.shape, limits)
+        let by_fio = is_installed() && self.shape.kind != StormKind::Append;
+        let log = bench.stage.source("fio.json");
+        let work = || match by_fio {
+            true => storm_fio::run(&self.shape, mount.dir(), limits, &log),
+            false => syncers::run(&Directory(mount.dir()), &self.shape, limits),
         };
         let work = || bench.watched(Subject::of(&opened, medium), work);
-        let measured = measure(count, work, || opened.peak_rss_kib())?;
+        let scene = bench.scene(run, candidate, Served::by(&opened), medium);
+        let measured = scene.during(|| measure(count, work, || opened.peak_rss_kib()))?;
+        if by_fio {
+            scene.keep_file("fio.json", &log)?;
+        }
         opened.end()?;
         Ok(measured)
     }
 }
 
 /// `default`, options, or either with the journal if that is not the usual one.
-fn variant_name(variant: &str, journal_mib: u32) -> String {
+pub(crate) fn variant_name(variant: &str, journal_mib: u32) -> String {
     match (variant, journal_mib) {
         (_, JOURNAL_MIB) => variant.to_owned(),
         (DEFAULT, _) => format!("journal={journal_mib}"),
@@ -343,11 +356,14 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_runs_both_ways_in_e0_and_uext4_each_variant() {
+    fn e0_is_mounted_as_the_report_had_it() {
         let plan = Plan { variants: vec!["journal_join=herd".into()], ..Plan::default() };
         let name = |candidate: &Candidate| (candidate.target.name(), candidate.options.clone());
         let targets = [Target::Uext4, Target::Kernel, Target::Raw];
-        let all = candidates(&plan, StormKind::Own, &targets, JOURNAL_MIB);
+        let all = {
+            let load = Load::find("E0").unwrap();
+            candidates(&plan, (StormKind::Own, load), &targets, JOURNAL_MIB)
+        };
         let usual = OWN_OPTIONS.to_owned();
         let expected = [
             ("uext4", usual.clone()),
@@ -357,7 +373,10 @@ mod tests {
             ("raw", usual),
         ];
         assert_eq!(all.iter().map(name).collect::<Vec<_>>(), expected);
-        let all = candidates(&plan, StormKind::Shared, &[Target::Kernel], JOURNAL_MIB);
+        let all = {
+            let load = Load::find("E3").unwrap();
+            candidates(&plan, (StormKind::Shared, load), &[Target::Kernel], JOURNAL_MIB)
+        };
         assert_eq!(all.iter().map(name).collect::<Vec<_>>(), [("kernel", String::new())]);
     }
 }

@@ -26,16 +26,14 @@ pub(crate) struct Told {
 pub(crate) fn measure(plan: &Plan) -> Told {
     let mut told = Told { figures: Vec::new(), notes: Vec::new(), skipped: Vec::new() };
     run(plan, &mut |event| match event {
-        Event::Run { .. } => {}
+        Event::Run(_) | Event::Ended(_) | Event::Found(..) => {}
         Event::Note(load, text) => told.notes.push(format!("{}: {text}", load.id)),
         Event::Measured(figure) => told.figures.push(figure.clone()),
-        Event::Skipped(target, reason) => {
+        Event::Skipped(_, target, reason) => {
             println!("skipped: {}: {reason}", target.name());
             told.skipped.push(reason);
         }
-        Event::Failed(load, target, error) => {
-            panic!("{} on {}: {error}", load.id, target.name())
-        }
+        Event::Failed(name, error) => panic!("{name}: {error}"),
     })
     .expect("the run");
     told.notes.iter().for_each(|note| println!("{note}"));

@@ -6,7 +6,9 @@ use std::sync::atomic::AtomicBool;
 
 use uext4_lab::{FIO_TARGETS, FioJob, Plan, Target};
 
-use super::{failed, not_measured, route, store, target, tell};
+use super::measuring::tell;
+use super::run::{route, store, target};
+use super::{failed, not_measured};
 use crate::examples::{self, Examples};
 use crate::failure::{Result, Why};
 use crate::spec;

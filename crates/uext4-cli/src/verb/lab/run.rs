@@ -1,0 +1,203 @@
+//! `uext4 lab run`: its command line, and the plan that it asks for.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use uext4_lab::{Ageing, Form, LOADS, Load, Plan, Route, Store, Target};
+
+use super::{failed, not_measured};
+use crate::failure::{Failure, Result, Why};
+
+#[derive(clap::Args)]
+#[command(after_help = loads())]
+pub(crate) struct Args {
+    /// Loads, separated by commas; `all` for every one
+    #[arg(value_delimiter = ',', required = true)]
+    loads: Vec<String>,
+    /// Peers, separated by commas
+    #[arg(long, value_delimiter = ',', default_value = "kernel,fuse2fs,mke2fs,raw")]
+    peer: Vec<String>,
+    /// Own targets, separated by commas
+    #[arg(long, value_delimiter = ',', default_value = "uext4,uext4-mount")]
+    own: Vec<String>,
+    /// Where images lie: ram or disk
+    #[arg(long, default_value = "ram")]
+    store: String,
+    /// Folder for images, instead of /dev/shm or /var/tmp
+    #[arg(long)]
+    folder: Option<PathBuf>,
+    /// How images are opened: natural (the file) or device (a loop device for every target)
+    #[arg(long, default_value = "natural")]
+    path: String,
+    /// Numbers of threads, separated by commas, instead of the loads' own
+    #[arg(long, value_delimiter = ',')]
+    threads: Vec<String>,
+    /// How long a run of E0 (on uext4), E1a, E3 and E4 is to take
+    #[arg(long, default_value = "10")]
+    seconds: String,
+    /// Writes of each thread of E0, instead of as many as uext4 makes in that time
+    #[arg(long)]
+    ops: Option<String>,
+    /// Mount options of uext4, separated by commas, that all loads but M7 are run with beside the
+    /// default; several times for several variants
+    #[arg(long)]
+    variant: Vec<String>,
+    /// Forms, separated by commas: own and foreign of E1a, read and write of E4 (both if none is
+    /// named), own and shared of M4, M6 and M7
+    #[arg(long, value_delimiter = ',')]
+    form: Vec<String>,
+    /// Bytes of a request of E4, separated by commas, instead of 4, 8, 12 and 16 KiB
+    #[arg(long, value_delimiter = ',')]
+    bs: Vec<String>,
+    /// E1b on a file system that was filled to 85 % and rewritten at random
+    #[arg(long)]
+    aged: bool,
+    /// Bytes that --aged rewrites, by those that it fills
+    #[arg(long, default_value = "1")]
+    churn: String,
+    /// Where the chance of --aged begins
+    #[arg(long, default_value_t = 5)]
+    seed: u64,
+    /// Journals of E0, in MiB, separated by commas
+    #[arg(long, value_delimiter = ',', default_value = "128")]
+    journal: Vec<String>,
+    /// Runs of each target
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Part of the full size, for quick runs
+    #[arg(long, default_value_t = 1.0)]
+    scale: f64,
+    /// Looks at one more run of each candidate of E0 to E4 and S1, and writes into this folder why
+    /// they differ: stacks, waits, latencies, counters
+    #[arg(long, value_name = "DIR")]
+    explain: Option<PathBuf>,
+    /// One line of JSON for each figure
+    #[arg(long)]
+    pub(super) json: bool,
+    /// Folder for the evidence: figures, events, outputs of tools, a summary
+    #[arg(long, value_name = "DIR")]
+    pub(super) out: Option<PathBuf>,
+    /// Go on with the run in that folder
+    #[arg(long, requires = "out")]
+    pub(super) resume: bool,
+    /// With --out: no second run of the first own target in each round, which tells the noise
+    #[arg(long)]
+    no_aa: bool,
+    /// Tell what would be run, how long that takes and how much room, and do nothing
+    #[arg(long)]
+    pub(super) dry_run: bool,
+}
+
+/// Journals that mke2fs makes of blocks of 4 KiB, in MiB.
+const JOURNAL_MIB: std::ops::RangeInclusive<u32> = 4..=40_000;
+const SECONDS_MAX: f64 = 86_400.0;
+const CHURN_MAX: f64 = 1000.0;
+
+/// The loads, for the help of `run`.
+fn loads() -> String {
+    let lines = LOADS.iter().map(|load| format!("  {:<3} {}\n", load.id, load.what));
+    format!("Loads:\n{}", lines.collect::<String>())
+}
+
+/// What the words ask for; a word that means nothing is the failure.
+pub(super) fn plan(args: &Args) -> Result<Plan> {
+    let loads: Vec<&'static Load> = if args.loads == ["all"] {
+        LOADS.iter().collect()
+    } else {
+        let find = |id: &String| Load::find(id).ok_or_else(|| wrong("load", id));
+        args.loads.iter().map(find).collect::<Result<_>>()?
+    };
+    let targets = args.own.iter().chain(&args.peer).filter(|name| *name != "none");
+    let targets = targets.map(|name| target(name)).collect::<Result<Vec<_>>>()?;
+    if targets.is_empty() {
+        return Err(not_measured(Failure::line("lab: nothing to run: --own and --peer are none")));
+    }
+    if !(args.scale > 0.0 && args.scale <= 1.0) {
+        return Err(Why::new("scale must be above 0 and at most 1").at("lab", args.scale));
+    }
+    for variant in &args.variant {
+        uext4_lab::parse_options(variant).map_err(failed)?;
+    }
+    let form = |name: &String| Form::find(name).ok_or_else(|| wrong("form", name));
+    let churn = args.churn.parse().ok().filter(|churn| (0.0..=CHURN_MAX).contains(churn));
+    let churn = churn.ok_or_else(|| Why::new("churn must be 0 to 1,000").at("lab", &args.churn))?;
+    let seconds = args.seconds.parse().ok().filter(|s| *s > 0.0 && *s <= SECONDS_MAX);
+    let seconds = seconds.ok_or_else(|| {
+        Why::new("seconds must be above 0 and at most 86,400").at("lab", &args.seconds)
+    })?;
+    Ok(Plan {
+        targets,
+        store: store(&args.store)?,
+        folder: args.folder.clone(),
+        route: route(&args.path)?,
+        rounds: args.rounds,
+        scale: args.scale,
+        threads: numbers(&args.threads, |_| true, "not a number of threads")?
+            .into_iter()
+            .map(|count| fit(&loads, count))
+            .collect::<Result<_>>()?,
+        duration: Duration::from_secs_f64(seconds),
+        operations: numbers(args.ops.as_slice(), |n| n > 0, "not a number of writes")?.pop(),
+        variants: args.variant.clone(),
+        forms: args.form.iter().map(form).collect::<Result<_>>()?,
+        blocks: numbers(&args.bs, is_request, "a request has 4 KiB to 1 MiB, in units of 4 KiB")?,
+        aged: args.aged,
+        ageing: Ageing { churn, seed: args.seed, ..Ageing::default() },
+        journals: numbers(
+            &args.journal,
+            |mib| JOURNAL_MIB.contains(&mib),
+            "a journal has 4 to 40,000 MiB",
+        )?,
+        aa: args.out.is_some() && !args.no_aa,
+        out: None,
+        resumed: Arc::default(),
+        command: std::env::current_exe().ok(),
+        explain: args.explain.clone(),
+        stop: Arc::new(AtomicBool::new(false)),
+        loads,
+    })
+}
+
+fn wrong(what: &str, name: &str) -> Failure {
+    Why::new(format!("no such {what}")).at("lab", name)
+}
+
+pub(super) fn target(name: &str) -> Result<Target> {
+    Target::find(name).ok_or_else(|| wrong("target", name))
+}
+
+pub(super) fn store(name: &str) -> Result<Store> {
+    let store = [Store::Ram, Store::Disk].into_iter().find(|store| store.name() == name);
+    store.ok_or_else(|| wrong("store", name))
+}
+
+pub(super) fn route(name: &str) -> Result<Route> {
+    let route = [Route::Natural, Route::Device].into_iter().find(|route| route.name() == name);
+    route.ok_or_else(|| wrong("path", name))
+}
+
+/// Whether a request of E4 can have so many bytes.
+fn is_request(bytes: u32) -> bool {
+    bytes.is_multiple_of(4096) && (1..=256).contains(&(bytes / 4096))
+}
+
+fn numbers(words: &[String], fits: impl Fn(u32) -> bool, why: &str) -> Result<Vec<u32>> {
+    let parse = |word: &String| {
+        let number = word.parse().ok().filter(|number| fits(*number));
+        number.ok_or_else(|| Why::new(why).at("lab", word))
+    };
+    words.iter().map(parse).collect()
+}
+
+/// A number of threads that every load can be run with.
+fn fit(loads: &[&'static Load], count: u32) -> Result<u32> {
+    match loads.iter().find(|load| !(1..=load.threads_max).contains(&count)) {
+        None => Ok(count),
+        Some(load) => {
+            let why = format!("{} takes 1 to {} threads", load.id, load.threads_max);
+            Err(Why::new(why).at("lab", count))
+        }
+    }
+}

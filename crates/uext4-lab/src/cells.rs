@@ -1,0 +1,205 @@
+//! The plan, cell by cell: what is going to run, how long that takes, and how much room.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::error::{Error, Result};
+use crate::load::{Form, Load};
+use crate::plan::Plan;
+use crate::stage::{self, Store};
+use crate::storm;
+use crate::target::Target;
+
+/// Memory that is left to everything else when images lie in it.
+const MEMORY_LEFT: u64 = 512 << 20;
+/// What any run takes beside its load, in seconds: images, mounts, checks.
+const RUN_SECONDS: f64 = 0.4;
+
+/// A candidate in a setting, in all rounds.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    /// The load.
+    pub load: &'static Load,
+    /// Its form, where there are several.
+    pub form: Option<Form>,
+    /// Processes or threads.
+    pub threads: u32,
+    /// Bytes of one read or write; 0 where programs choose.
+    pub bs: u32,
+    /// What it runs on.
+    pub target: Target,
+    /// `default`, or what is different.
+    pub variant: String,
+    /// Expected time of all its rounds, in seconds.
+    pub seconds: f64,
+    /// Space for images that it takes at most, in bytes.
+    pub bytes: u64,
+}
+
+impl Plan {
+    /// What is to be run, in order. Targets that this machine cannot run have none.
+    #[must_use]
+    pub fn cells(&self) -> Vec<Cell> {
+        let mut targets = self.targets.clone();
+        targets.retain(|target| target.obstacle(self).is_none());
+        self.loads.iter().flat_map(|load| self.cells_of(load, &targets)).collect()
+    }
+
+    fn cells_of(&self, load: &'static Load, targets: &[Target]) -> Vec<Cell> {
+        let takers: Vec<_> = targets.iter().copied().filter(|t| t.takes(load)).collect();
+        let candidates = self.candidates_of(load, &takers);
+        let journals: &[u32] =
+            if load.has_journals { &self.journals } else { &[storm::JOURNAL_MIB] };
+        let mut cells = Vec::new();
+        for form in self.forms_of(load) {
+            for threads in self.threads_of(load) {
+                for (bs, journal) in self
+                    .blocks_of(load)
+                    .into_iter()
+                    .flat_map(|bs| journals.iter().map(move |journal| (bs, *journal)))
+                {
+                    let bytes = (load.room)(self, form, threads);
+                    cells.extend(candidates.iter().map(|candidate| Cell {
+                        load,
+                        form,
+                        threads,
+                        bs,
+                        target: candidate.target,
+                        variant: storm::variant_name(&candidate.variant, journal),
+                        seconds: self.run_seconds(load) * f64::from(self.rounds),
+                        bytes,
+                    }));
+                }
+            }
+        }
+        cells
+    }
+
+    /// Expected time of a run.
+    fn run_seconds(&self, load: &Load) -> f64 {
+        let timed = load.time.timed * self.duration.as_secs_f64();
+        timed + load.time.full_s * self.scale + RUN_SECONDS
+    }
+
+    /// The folder that holds images.
+    #[must_use]
+    pub fn folder(&self) -> PathBuf {
+        self.folder.clone().unwrap_or_else(|| self.store.default_folder().into())
+    }
+
+    /// Refuses what does not fit.
+    ///
+    /// # Errors
+    /// No such folder; too little room, or memory.
+    pub fn require_room(&self, cells: &[Cell]) -> Result<()> {
+        let folder = self.folder();
+        let free = stage::room(&folder)
+            .map_err(|error| Error::new(format!("{}: {error}", folder.display())))?;
+        let Some(largest) = cells.iter().max_by_key(|cell| cell.bytes) else { return Ok(()) };
+        let mib = |bytes: u64| bytes >> 20;
+        let refuse = |place: &str, has: u64, need: u64| {
+            let id = largest.load.id;
+            let (has, need) = (mib(has), mib(need));
+            let text = format!("{id} needs {need} MiB in {place}, which has {has}: use --scale");
+            Err(Error::new(text))
+        };
+        if free < largest.bytes {
+            return refuse(&folder.display().to_string(), free, largest.bytes);
+        }
+        let memory = available_memory().filter(|_| self.store == Store::Ram);
+        match memory {
+            Some(free) if free < largest.bytes + MEMORY_LEFT => {
+                refuse("memory", free, largest.bytes + MEMORY_LEFT)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The plan for `plan.json`. The same words give the same plan.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let names = |names: Vec<&'static str>| Value::from(names);
+        let cell = |cell: Cell| {
+            json!({
+                "experiment": cell.load.id, "form": cell.form.map(Form::name),
+                "threads": cell.threads, "bs": cell.bs, "target": cell.target.name(),
+                "variant": cell.variant, "seconds": (cell.seconds * 10.0).round() / 10.0,
+                "bytes": cell.bytes,
+            })
+        };
+        json!({
+            "loads": names(self.loads.iter().map(|load| load.id).collect()),
+            "targets": names(self.targets.iter().map(|target| target.name()).collect()),
+            "variants": self.variants,
+            "rounds": self.rounds,
+            "options": self.options_json(),
+            "cells": self.cells().into_iter().map(cell).collect::<Vec<_>>(),
+        })
+    }
+
+    /// The options that figures depend on.
+    pub(crate) fn options_json(&self) -> Value {
+        json!({
+            "store": self.store.name(),
+            "path": self.route.name(),
+            "folder": self.folder,
+            "scale": self.scale,
+            "seconds": self.duration.as_secs_f64(),
+            "threads": self.threads,
+            "forms": self.forms.iter().map(|form| form.name()).collect::<Vec<_>>(),
+            "bs": self.blocks,
+            "operations": self.operations,
+            "journals": self.journals,
+            "aged": self.aged,
+            "churn": self.ageing.churn,
+            "seed": self.ageing.seed,
+            "aa": self.aa,
+        })
+    }
+}
+
+/// Memory that programs can have without swapping, in bytes.
+fn available_memory() -> Option<u64> {
+    let text = std::fs::read_to_string(Path::new("/proc/meminfo")).ok()?;
+    let line = text.lines().find(|line| line.starts_with("MemAvailable:"))?;
+    let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kib << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_setting_of_every_candidate_is_a_cell() {
+        let plan = Plan {
+            loads: ["E0", "E4", "M2"].into_iter().map(|id| Load::find(id).unwrap()).collect(),
+            targets: vec![Target::Uext4, Target::Raw],
+            journals: vec![4, 128],
+            aa: true,
+            ..Plan::default()
+        };
+        let cells = plan.cells();
+        let count = |id| cells.iter().filter(|cell| cell.load.id == id).count();
+        // uext4, its A/A, raw; each with both journals. E4: both completions, 2 forms of 4 sizes.
+        assert_eq!((count("E0"), count("E4"), count("M2")), (6, 4 * 8, 2));
+        assert!(cells.iter().any(|cell| cell.variant == "aa,journal=4"));
+        assert!(cells.iter().all(|cell| cell.seconds > 0.0 && cell.bytes > 0), "{cells:?}");
+        assert_eq!(plan.to_json(), plan.clone().to_json());
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let plan = Plan {
+            loads: vec![Load::find("M1").unwrap()],
+            targets: vec![Target::Uext4],
+            store: Store::Disk,
+            ..Plan::default()
+        };
+        let mut cells = plan.cells();
+        cells[0].bytes = u64::MAX / 2;
+        let error = plan.require_room(&cells).unwrap_err().to_string();
+        assert!(error.starts_with("M1 needs ") && error.ends_with("use --scale"), "{error}");
+    }
+}

@@ -1,0 +1,72 @@
+//! The machine and the command, for `env.json`.
+
+use std::fs;
+use std::path::Path;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::command;
+use crate::plan::Plan;
+
+/// What figures depend on beside the plan; null for what is not known.
+pub(super) fn describe(plan: &Plan) -> Value {
+    let read = |path: &str| fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
+    let field = |path: &str, name: &str| {
+        let text = read(path)?;
+        let line = text.lines().find(|line| line.starts_with(name))?;
+        Some(line.split_once(':')?.1.trim().to_owned())
+    };
+    let memory = field("/proc/meminfo", "MemTotal")
+        .and_then(|text| text.split_whitespace().next()?.parse::<u64>().ok());
+    let governor = read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
+    let store = store(&plan.folder());
+    json!({
+        "kernel": read("/proc/sys/kernel/osrelease"),
+        "cpu": field("/proc/cpuinfo", "model name"),
+        "cpus": std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
+        "governor": governor,
+        "memory_kib": memory,
+        "store": plan.store.name(),
+        "store_folder": plan.folder(),
+        "store_device": store.as_ref().map(|store| &store.0),
+        "store_file_system": store.as_ref().map(|store| &store.1),
+        "fio": version("fio", "-v"),
+        "e2fsprogs": version("mke2fs", "-V"),
+        "fuse2fs": version("fuse2fs", "-V"),
+        "uext4": env!("CARGO_PKG_VERSION"),
+        "commit": plan.command.as_deref().and_then(commit),
+        "command_line": std::env::args().collect::<Vec<_>>(),
+        "root": rustix::process::geteuid().is_root(),
+        "options": plan.options_json(),
+        "begun": Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        "seconds": null,
+    })
+}
+
+/// Device and file system that a folder lies on.
+fn store(folder: &Path) -> Option<(String, String)> {
+    let table = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let folder = fs::canonicalize(folder).ok()?;
+    let mounts = table.lines().filter_map(|line| {
+        let (before, after) = line.split_once(" - ")?;
+        let dir = before.split(' ').nth(4)?.to_owned();
+        let mut words = after.split(' ');
+        let (kind, device) = (words.next()?, words.next()?);
+        folder.starts_with(&dir).then(|| (dir, device.to_owned(), kind.to_owned()))
+    });
+    mounts.max_by_key(|mount| mount.0.len()).map(|(_, device, kind)| (device, kind))
+}
+
+fn version(program: &str, flag: &str) -> Option<String> {
+    let (_, text) = command::status(program, &[flag]).ok()?;
+    text.lines().find(|line| line.contains(program)).map(str::to_owned)
+}
+
+/// The commit of the checkout that a program was built in, where it still lies there.
+fn commit(program: &Path) -> Option<String> {
+    let dir = program.parent()?.to_str()?;
+    let args = ["-C", dir, "rev-parse", "--short=12", "HEAD"];
+    let text = command::run("git", &args).ok()?;
+    Some(text.trim().to_owned()).filter(|text| !text.is_empty())
+}

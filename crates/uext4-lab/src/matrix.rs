@@ -1,0 +1,88 @@
+//! What a load is run on: targets in variants.
+
+use crate::bench::Candidate;
+use crate::fio;
+use crate::load::{Beside, Load};
+use crate::plan::Plan;
+use crate::report::{AA, DEFAULT};
+use crate::target::Target;
+
+impl Plan {
+    /// What a load is run on, in the order of the runs of a round.
+    pub(crate) fn candidates_of(&self, load: &Load, targets: &[Target]) -> Vec<Candidate> {
+        let runnable = targets.iter().filter(|target| load.left_out(**target).is_none());
+        let mut all: Vec<_> = runnable.flat_map(|&target| self.of_target(load, target)).collect();
+        let own = all.iter().find(|c| c.target.is_own() && c.variant == DEFAULT);
+        if let Some(own) = own.filter(|_| self.aa) {
+            let again = Candidate { variant: AA.to_owned(), ..own.clone() };
+            all.push(again);
+        }
+        all
+    }
+
+    fn of_target(&self, load: &Load, target: Target) -> Vec<Candidate> {
+        let beside = || load.beside.iter().filter(|(of, _)| *of == target).map(|(_, what)| what);
+        let mut variants = Vec::new();
+        if !beside().any(|what| matches!(what, Beside::Driver(_))) {
+            variants.push(Candidate::new(target, DEFAULT));
+        }
+        for what in beside() {
+            match *what {
+                Beside::Options(options) => variants.push(Candidate::new(target, options)),
+                Beside::Driver(name) if name == Beside::LIBAIO && !fio::is_installed() => {}
+                // What drives it is no mount option.
+                Beside::Driver(name) => {
+                    variants
+                        .push(Candidate { options: String::new(), ..Candidate::new(target, name) });
+                }
+            }
+        }
+        if target.is_own() && load.takes_variants() {
+            let asked = self.variants.iter().map(|options| Candidate::new(target, options));
+            variants.extend(asked.filter(|c| variants.iter().all(|v| v != c)).collect::<Vec<_>>());
+        }
+        variants
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(load: &str, plan: &Plan) -> Vec<(&'static str, String)> {
+        let load = Load::find(load).unwrap();
+        let all = plan.candidates_of(load, &[Target::Uext4, Target::Kernel, Target::Raw]);
+        all.into_iter().map(|c| (c.target.name(), c.variant)).collect()
+    }
+
+    #[test]
+    fn the_kernel_runs_what_its_load_says_and_uext4_each_variant() {
+        let plan = Plan { variants: vec!["mb_reserve=off".into()], ..Plan::default() };
+        let own = [("uext4", DEFAULT.to_owned()), ("uext4", "mb_reserve=off".into())];
+        let with = |more: &[(&'static str, &str)]| {
+            let more = more.iter().map(|(target, variant)| (*target, (*variant).to_owned()));
+            own.clone().into_iter().chain(more).collect::<Vec<_>>()
+        };
+        let raw = ("raw", DEFAULT);
+        let lock = ("kernel", "dioread_lock");
+        assert_eq!(names("E0", &plan), with(&[("kernel", DEFAULT), lock, raw]));
+        assert_eq!(names("E3", &plan), with(&[("kernel", DEFAULT), raw]));
+        let scan = ("kernel", "mb_optimize_scan=0");
+        assert_eq!(names("E1b", &plan), with(&[("kernel", DEFAULT), scan, raw]));
+        let plan = Plan::default();
+        let own = [("uext4", DEFAULT.into()), ("uext4", "dax_overwrite=journal".into())];
+        assert_eq!(names("E2", &plan), [&own[..], &[("raw", DEFAULT.into())]].concat());
+    }
+
+    #[test]
+    fn the_first_own_target_runs_twice() {
+        let plan = Plan { aa: true, variants: vec!["nodelalloc".into()], ..Plan::default() };
+        let load = Load::find("E3").unwrap();
+        let all = plan.candidates_of(load, &[Target::Uext4Mount, Target::Uext4]);
+        let last = all.last().unwrap();
+        let wanted = (Target::Uext4Mount, AA, "");
+        assert_eq!((last.target, &*last.variant, &*last.options), wanted);
+        assert_eq!(all.iter().filter(|c| c.variant == AA).count(), 1);
+        assert!(plan.candidates_of(load, &[Target::Raw]).iter().all(|c| c.variant != AA));
+    }
+}

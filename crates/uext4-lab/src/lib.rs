@@ -26,7 +26,7 @@ mod command;
 mod compare;
 mod error;
 mod evidence;
-mod explain;
+pub mod explain;
 mod fio;
 mod fio_timelines;
 pub mod guard;

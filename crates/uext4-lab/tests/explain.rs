@@ -8,35 +8,11 @@ mod common;
 
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
-use common::{assert_empty, measure};
+use common::assert_empty;
 use serde_json::Value;
-use uext4_lab::{Form, Load, Plan, Target};
-
-/// An option, its load, and a counter that it moves: up, or down.
-const MOVED: &[(&str, &str, &str, bool)] = &[
-    ("dio_completion=deferred", "E4", "direct_completions_deferred", true),
-    ("dax_overwrite=journal", "E2", "dax_overwrite_handles", true),
-    ("mb_reserve=off", "E1a", "mb_preallocation_hits", false),
-];
-
-fn plan(id: &str, images: &Path, explain: &Path) -> Plan {
-    Plan {
-        loads: vec![Load::find(id).expect("a load")],
-        targets: vec![Target::Uext4],
-        folder: Some(images.to_path_buf()),
-        rounds: 1,
-        scale: 0.02,
-        threads: vec![if id == "E4" { 1 } else { 2 }],
-        forms: vec![if id == "E4" { Form::Write } else { Form::Own }],
-        blocks: vec![4096],
-        duration: Duration::from_millis(300),
-        variants: if id == "E1a" { vec!["mb_reserve=off".into()] } else { Vec::new() },
-        explain: Some(explain.to_path_buf()),
-        ..Plan::default()
-    }
-}
+use uext4_lab::explain::cases::CASES;
+use uext4_lab::{Event, Plan};
 
 fn read(path: &Path) -> Value {
     let text = fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
@@ -51,30 +27,32 @@ fn the_counter_that_an_option_moves_is_named() {
         return;
     };
     let explain = tempfile::tempdir().unwrap();
-    for (_, id, ..) in MOVED {
-        let told = measure(&plan(id, images.path(), explain.path()));
-        assert!(told.figures.iter().all(|figure| figure.round <= 1), "a figure of a watched run");
-        assert!(told.notes.iter().any(|note| note.contains("makes")), "{:?}", told.notes);
+    let mut notes = Vec::new();
+    let short = || CASES.iter().filter(|case| case.is_short());
+    for case in short() {
+        let plan = Plan {
+            folder: Some(images.path().to_path_buf()),
+            explain: Some(explain.path().to_path_buf()),
+            ..Plan::default()
+        };
+        let checked = case.check(plan, &mut |event| match event {
+            Event::Note(_, text) => notes.push(text),
+            Event::Measured(figure) => assert!(figure.round <= 1, "a figure of a watched run"),
+            Event::Failed(name, error) => panic!("{name}: {error}"),
+            _ => {}
+        });
+        for one in checked.expect("a run") {
+            println!("{one}");
+            assert!(one.is_right, "{one}\n{}", notes.join("\n"));
+        }
     }
     assert_empty(images.path());
+    assert!(notes.iter().any(|note| note.contains("dio_completion=deferred makes")), "{notes:?}");
+    assert!(notes.iter().any(|note| note.contains("direct_completions_deferred rises from 0 to")));
     let all = read(&explain.path().join("explain.json"));
-    let pairs = all["pairs"].as_array().unwrap();
-    for (option, id, counter, up) in MOVED {
-        let is_it = |pair: &&Value| pair["experiment"] == *id && pair["difference"] == *option;
-        let pair = pairs.iter().find(is_it).unwrap_or_else(|| panic!("no pair of {option}"));
-        let counters = pair["counters"].as_array().unwrap();
-        let moved = counters.iter().find(|moved| moved["name"] == *counter);
-        let moved = moved.unwrap_or_else(|| panic!("{option}: {counter} is not in {counters:?}"));
-        assert_eq!(moved["b"].as_f64() > moved["a"].as_f64(), *up, "{option}: {moved}");
-        let words: Vec<&str> =
-            pair["words"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
-        assert!(words[0].contains(option) && words[1].contains(counter), "{words:?}");
-    }
     let runs = all["runs"].as_array().unwrap();
-    assert_eq!(runs.len(), 2 * MOVED.len());
-    for run in runs {
-        files_of(run, explain.path());
-    }
+    assert_eq!(runs.len(), 2 * short().count());
+    runs.iter().for_each(|run| files_of(run, explain.path()));
 }
 
 /// The files of a run are there, in their forms.

@@ -3,14 +3,14 @@
 //! What: `Mutex`, `RwLock` and `Condvar` over `parking_lot`. Each lock is created with a
 //! [`LockRank`].
 //! Invariants: a thread takes locks in rising rank. A debug build asserts that on every
-//! acquisition; a release build stores no rank. A thread may hold several locks of a rank that is
-//! [`LockRank::is_nestable`] (two directories in a rename), in an order of their own that
-//! `docs/locking.md` gives. All locks of the engine come from this module, so two test tools can
-//! replace them in one place. The feature `shuttle` puts journal and allocator, with their threads
-//! and atomics, under the schedule explorer. It asserts no ranks, because one system thread runs
-//! all threads of a schedule. The feature `simulate` puts the whole engine under a seeded scheduler
-//! of real threads with a simulated clock (crate `uext4-schedule`), and asserts ranks in every
-//! build.
+//! acquisition; a release build knows the rank of a lock only to count waits for it. A thread may
+//! hold several locks of a rank that is [`LockRank::is_nestable`] (two directories in a rename), in
+//! an order of their own that `docs/locking.md` gives. All locks of the engine come from this
+//! module, so two test tools can replace them in one place. The feature `shuttle` puts journal and
+//! allocator, with their threads and atomics, under the schedule explorer. It asserts no ranks,
+//! because one system thread runs all threads of a schedule. The feature `simulate` puts the whole
+//! engine under a seeded scheduler of real threads with a simulated clock (crate
+//! `uext4-schedule`), and asserts ranks in every build.
 
 #[cfg(feature = "shuttle")]
 mod explored;
@@ -21,6 +21,7 @@ use parking_lot as imp;
 #[cfg(feature = "simulate")]
 use uext4_schedule as imp;
 
+mod contended;
 #[cfg(all(
     any(test, feature = "kept-threads"),
     not(any(feature = "shuttle", feature = "simulate"))
@@ -30,6 +31,7 @@ mod mark;
 mod rank;
 pub(crate) mod thread;
 
+pub use contended::{LockWaits, count_lock_waits, lock_waits};
 pub(crate) use mark::with_mark;
 pub use rank::{LockRank, RankGuard, locks_taken};
 
@@ -112,7 +114,7 @@ use uext4_device::about_to_sleep;
 /// ([`uext4_device::on_sleep`]). The explorer and the simulation see one attempt, which may wait. A
 /// macro, because the simulation notes the line of the caller.
 macro_rules! lock_or_sleep {
-    ($try_lock:expr, $lock:expr) => {{
+    ($rank:expr, $try_lock:expr, $lock:expr) => {{
         #[cfg(not(any(feature = "shuttle", feature = "simulate")))]
         let free = $try_lock;
         #[cfg(any(feature = "shuttle", feature = "simulate"))]
@@ -121,7 +123,11 @@ macro_rules! lock_or_sleep {
             Some(guard) => guard,
             None => {
                 about_to_sleep();
-                $lock
+                #[cfg(not(any(feature = "shuttle", feature = "simulate")))]
+                let guard = contended::wait($rank, || $lock);
+                #[cfg(any(feature = "shuttle", feature = "simulate"))]
+                let guard = $lock;
+                guard
             }
         }
     }};
@@ -178,7 +184,7 @@ impl<T: ?Sized> Mutex<T> {
     #[cfg_attr(feature = "simulate", track_caller)]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         let rank = RankGuard::enter(self.rank);
-        let inner = lock_or_sleep!(self.inner.try_lock(), self.inner.lock());
+        let inner = lock_or_sleep!(self.rank, self.inner.try_lock(), self.inner.lock());
         Guard { inner, _rank: rank }
     }
 
@@ -214,7 +220,7 @@ impl<T: ?Sized> RwLock<T> {
     #[cfg_attr(feature = "simulate", track_caller)]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         let rank = RankGuard::enter(self.rank);
-        let inner = lock_or_sleep!(self.inner.try_read(), self.inner.read());
+        let inner = lock_or_sleep!(self.rank, self.inner.try_read(), self.inner.read());
         Guard { inner, _rank: rank }
     }
 
@@ -230,7 +236,7 @@ impl<T: ?Sized> RwLock<T> {
     #[cfg_attr(feature = "simulate", track_caller)]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         let rank = RankGuard::enter(self.rank);
-        let inner = lock_or_sleep!(self.inner.try_write(), self.inner.write());
+        let inner = lock_or_sleep!(self.rank, self.inner.try_write(), self.inner.write());
         Guard { inner, _rank: rank }
     }
 

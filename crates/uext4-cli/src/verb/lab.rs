@@ -2,6 +2,7 @@
 
 mod compare;
 mod compare_check;
+mod explain_check;
 mod fio;
 mod guard;
 mod measuring;
@@ -48,6 +49,9 @@ enum Action {
     /// Compare this build with itself and with an ablation; exit status 1 where a verdict is wrong
     #[command(hide = true)]
     CompareCheck(compare_check::Args),
+    /// Run options that are known to move a counter; exit status 1 where an explanation is wrong
+    #[command(hide = true)]
+    ExplainCheck(explain_check::Args),
     /// A process of a load
     #[command(hide = true)]
     Worker { args: Vec<OsString> },
@@ -69,6 +73,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
             pair::run(&args).map_err(|failure| no_verdict(failure, args.bisect()))
         }
         Action::CompareCheck(args) => compare_check::run(&args).map_err(not_measured),
+        Action::ExplainCheck(args) => explain_check::run(&args).map_err(not_measured),
         Action::Worker { args } => uext4_lab::worker::serve(&args).map_err(failed),
     }
 }

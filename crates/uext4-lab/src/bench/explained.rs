@@ -7,7 +7,7 @@ use crate::bench::rounds::{Bench, Setting};
 use crate::error::{Error, Result};
 use crate::explain::{self, Explained, Subject};
 use crate::plan::Event;
-use crate::report::Spread;
+use crate::report::{AA, Spread};
 
 impl Bench<'_> {
     /// Does the work of a load, and looks at it if this run is there for that.
@@ -33,6 +33,17 @@ impl Bench<'_> {
         self.watches.get()
     }
 
+    /// Whether nothing is left to look at: a run before this one may have looked.
+    pub(super) fn is_explained(&self, setting: Setting, candidates: &[Candidate]) -> bool {
+        let Some(folder) = &self.plan.explain else { return true };
+        let known = explain::keys(folder);
+        let key = |candidate: &Candidate| {
+            let run = self.run_of(setting, candidate.target, self.plan.rounds + 1);
+            run.named(&candidate.variant).key()
+        };
+        candidates.iter().filter(|of| of.variant != AA).all(|of| known.contains(&key(of)))
+    }
+
     /// Looks at a run of each candidate, and writes what is seen. `rates` are those of the rounds.
     ///
     /// # Errors
@@ -46,9 +57,12 @@ impl Bench<'_> {
         tell: &mut dyn FnMut(Event<'_>),
     ) -> Result<()> {
         let Some(folder) = &self.plan.explain else { return Ok(()) };
+        if self.is_explained(setting, candidates) {
+            return Ok(());
+        }
         let (load, round) = (self.load, self.plan.rounds + 1);
         let mut all = Vec::new();
-        for (candidate, rates) in candidates.iter().zip(rates) {
+        for (candidate, rates) in candidates.iter().zip(rates).filter(|(of, _)| of.variant != AA) {
             self.plan.go_on()?;
             let run = self.run_of(setting, candidate.target, round);
             let name = run.named(&candidate.variant);

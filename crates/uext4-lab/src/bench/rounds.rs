@@ -158,6 +158,7 @@ impl<'a> Bench<'a> {
         };
         let mut rounds = 1..=self.plan.rounds;
         rounds.all(|round| candidates.iter().all(|candidate| is_done(candidate, round)))
+            && self.is_explained(setting, candidates)
     }
 
     /// A run that is about to be measured.

@@ -65,11 +65,8 @@ const KNOWN: &[(&str, &str)] = &[
     ("blkdev_issue_flush", "device: flush"),
     ("vfs_fsync_range", "device: flush"),
     ("__wait_on_buffer", "device: I/O"),
-    ("submit_bio_wait", "device: I/O"),
     ("blkdev_direct_IO", "device: I/O"),
     ("__blkdev_direct_IO_simple", "device: I/O"),
-    ("folio_wait_bit_common", "device: I/O"),
-    ("folio_wait_bit", "device: I/O"),
     ("blk_mq_get_request", "device: queue"),
     ("__folio_lock", "lock: a page"),
     ("folio_lock", "lock: a page"),
@@ -79,6 +76,15 @@ const KNOWN: &[(&str, &str)] = &[
     ("blk_throtl_bio", "device: limit"),
     ("request_wait_answer", "answer of the daemon"),
     ("fuse_get_req", "answer of the daemon"),
+];
+
+/// The same, of functions that many others wait in: where none of those is known.
+const VAGUE: &[(&str, &str)] = &[
+    ("submit_bio_wait", "device: I/O"),
+    ("folio_wait_bit", "device: I/O"),
+    ("folio_wait_bit_common", "device: I/O"),
+    ("wait_on_bit_io", "device: I/O"),
+    ("io_schedule", "device: I/O"),
 ];
 
 /// Functions in which a lock is waited for.
@@ -151,12 +157,21 @@ pub(super) fn of(stack: &[&str]) -> Option<Cause> {
         if LOCKING.contains(&function) {
             return Some(Cause::Lock(lock(&stack[at + 1..])));
         }
-        if let Some((_, cause)) = KNOWN.iter().find(|(known, _)| *known == function) {
-            return Some(Cause::Wait((*cause).to_owned()));
+        if let Some(cause) = found(KNOWN, function) {
+            return Some(cause);
         }
+    }
+    if let Some(cause) = stack.iter().find_map(|function| found(VAGUE, base(function))) {
+        return Some(cause);
     }
     let said = stack.iter().map(|function| base(function)).find(|name| !GENERIC.contains(name));
     Some(Cause::Wait(format!("in {}", said?)))
+}
+
+/// What a table says of a function.
+fn found(table: &[(&str, &str)], function: &str) -> Option<Cause> {
+    let (_, cause) = table.iter().find(|(known, _)| *known == function)?;
+    Some(Cause::Wait((*cause).to_owned()))
 }
 
 /// The name of the lock that is taken in these functions.
@@ -216,6 +231,12 @@ mod tests {
         assert_eq!(of(&stack), Some(Cause::Wait("journal: credits".into())));
         let commit = ["jbd2_log_wait_commit", "ext4_fsync_journal", "ext4_sync_file"];
         assert_eq!(cause(&commit), Some(Cause::Wait("journal: commit".into())));
+        let flush = ["submit_bio_wait", "blkdev_issue_flush", "ext4_sync_file"];
+        assert_eq!(cause(&flush), Some(Cause::Wait("device: flush".into())));
+        let data = ["folio_wait_bit", "folio_wait_writeback", "ext4_sync_file"];
+        assert_eq!(cause(&data), Some(Cause::Wait("writeback of data".into())));
+        let read = ["folio_wait_bit", "filemap_read"];
+        assert_eq!(cause(&read), Some(Cause::Wait("device: I/O".into())));
         assert_eq!(cause(&["do_nanosleep", "hrtimer_nanosleep"]), Some(Cause::Idle));
         assert_eq!(cause(&["futex_do_wait", "__futex_wait"]), Some(Cause::Futex));
     }
@@ -226,7 +247,7 @@ mod tests {
         assert_eq!(cause(&known), Some(Cause::Lock("i_data_sem".into())));
         let unknown = ["__mutex_lock.constprop.0", "some_path"];
         assert_eq!(cause(&unknown), Some(Cause::Lock("a lock in some_path".into())));
-        let strange = ["io_schedule", "something_new", "ext4_x"];
+        let strange = ["schedule", "something_new", "ext4_x"];
         assert_eq!(cause(&strange), Some(Cause::Wait("in something_new".into())));
         assert_eq!(cause(&["schedule"]), None);
         assert_eq!(cause(&[]), None);

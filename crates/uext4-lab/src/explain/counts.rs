@@ -11,6 +11,7 @@ use serde_json::Value;
 use uext4::Volume;
 use uext4::alloc::{Count, Criterion};
 use uext4::stats::Reading;
+use uext4::sync::{count_lock_waits, lock_waits};
 
 /// Extended attribute by which a mount of uext4 tells its statistics (docs/stats.md).
 const STATS: &str = "system.uext4.stats";
@@ -61,15 +62,24 @@ pub(super) struct Counts {
     pub(super) phases: Vec<(String, f64)>,
     /// Durations.
     pub(super) histograms: BTreeMap<String, Reading>,
+    /// Waits for locks of the engine in this process, by the rank of the lock: how many, and
+    /// milliseconds.
+    pub(super) locks: BTreeMap<String, (f64, f64)>,
 }
 
 impl Sources<'_> {
-    /// Makes the kernel count what it counts on demand only.
+    /// Makes kernel and engine count what they count on demand only.
     pub(super) fn switch_on(&self) {
+        count_lock_waits(self.volume.is_some());
         if let Some(name) = self.device_name() {
             // Without root, or with another file system, these figures are missing.
             let _ = fs::write(format!("/sys/fs/ext4/{name}/mb_stats"), "1");
         }
+    }
+
+    /// Ends that as far as others could notice it.
+    pub(super) fn switch_off(&self) {
+        count_lock_waits(false);
     }
 
     /// The name of the block device.
@@ -89,6 +99,13 @@ impl Sources<'_> {
         }
         if let Some(volume) = self.volume {
             counts.add_volume(volume);
+            counts.locks = lock_waits()
+                .into_iter()
+                .map(|of| {
+                    let ms = of.total.as_secs_f64() * 1000.0;
+                    (of.rank.name().to_lowercase(), (of.waits as f64, ms))
+                })
+                .collect();
         } else if let Some(stats) = self.mount.and_then(stats_of_mount) {
             counts.add_stats(&stats);
         }
@@ -115,6 +132,12 @@ impl Counts {
             }
         }
         self.histograms.retain(|_, reading| reading.count > 0);
+        for (name, (waits, ms)) in &mut self.locks {
+            let earlier = before.locks.get(name).copied().unwrap_or_default();
+            (*waits, *ms) = (*waits - earlier.0, *ms - earlier.1);
+            self.counts.insert(format!("lock_waits_{name}"), *waits);
+        }
+        self.locks.retain(|_, (waits, _)| *waits > 0.0);
         self.add_means();
         self
     }

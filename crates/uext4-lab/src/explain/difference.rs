@@ -11,7 +11,9 @@ use crate::explain::Explained;
 use crate::explain::files::round;
 use crate::explain::tasks::Part;
 
-/// Counters, causes and functions that are told of a pair.
+/// Counters that are told of a pair.
+const COUNTERS: usize = 40;
+/// Causes, and functions.
 const TOLD: usize = 12;
 /// Least ratio of a counter that is told.
 const RATIO_MIN: f64 = 1.25;
@@ -20,6 +22,7 @@ const SHARE_MIN: f64 = 0.01;
 /// What counts and means are moved from nothing by, so that small ones have small ratios.
 const SMALL: f64 = 8.0;
 const SMALL_MEAN: f64 = 1.0;
+/// Of the rank of a number.
 const WEIGHT_OF_TIME: f64 = 0.5;
 /// Time that threads do not wait.
 pub(super) const RUNNING: &str = "running";
@@ -59,13 +62,11 @@ pub(super) fn counters(a: &Explained, b: &Explained) -> Vec<Moved> {
     let (of_a, of_b) = (&a.seen.counts, &b.seen.counts);
     let count = |(name, a, b): (&String, f64, f64)| {
         let (a, b) = (a / ops_a, b / ops_b);
-        let score = ((b * least + SMALL) / (a * least + SMALL)).ln();
+        let score = weighed(name, ((b * least + SMALL) / (a * least + SMALL)).ln());
         Moved { name: name.clone(), per: "operation", a, b, ratio: ratio(a, b), score }
     };
     let mean = |(name, a, b): (&String, f64, f64)| {
-        let score = ((b + SMALL_MEAN) / (a + SMALL_MEAN)).ln();
-        // Times depend on the machine and on chance, numbers on what is done.
-        let score = if name.ends_with("_us") { score * WEIGHT_OF_TIME } else { score };
+        let score = weighed(name, ((b + SMALL_MEAN) / (a + SMALL_MEAN)).ln());
         Moved { name: name.clone(), per: "mean", a, b, ratio: ratio(a, b), score }
     };
     let counts = both(&of_a.counts, &of_b.counts).map(count);
@@ -73,8 +74,14 @@ pub(super) fn counters(a: &Explained, b: &Explained) -> Vec<Moved> {
     let mut moved: Vec<Moved> = counts.chain(means).collect();
     moved.retain(|moved| moved.score.abs() >= RATIO_MIN.ln());
     moved.sort_by(|a, b| b.score.abs().total_cmp(&a.score.abs()));
-    moved.truncate(2 * TOLD);
+    moved.truncate(COUNTERS);
     moved
+}
+
+/// Times depend on the machine and on chance, numbers on what is done.
+fn weighed(name: &str, score: f64) -> f64 {
+    let is_time = name.ends_with("_us") || name.ends_with("_time_used");
+    if is_time { score * WEIGHT_OF_TIME } else { score }
 }
 
 fn ratio(a: f64, b: f64) -> Option<f64> {

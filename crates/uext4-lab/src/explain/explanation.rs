@@ -76,15 +76,26 @@ fn difference_of(a: &Candidate, b: &Candidate) -> Option<String> {
     let only = |these: &[String], those: &[String]| -> Vec<String> {
         these.iter().filter(|word| !those.contains(word)).cloned().collect()
     };
+    // The size of the journal belongs to the load.
+    let is_default = |words: &[String]| words.iter().all(|word| word.starts_with("journal="));
     let (less, more) = (only(&of_a, &of_b), only(&of_b, &of_a));
     match (&less[..], &more[..]) {
         ([], []) => None,
-        ([], more) if of_a.is_empty() || more.len() == 1 => Some(more.join(",")),
-        (less, []) if of_b.is_empty() || less.len() == 1 => {
+        ([], more) if is_default(&of_a) || more.len() == 1 => Some(more.join(",")),
+        (less, []) if is_default(&of_b) || less.len() == 1 => {
             Some(format!("without {}", less.join(",")))
         }
-        ([less], [more]) => Some(format!("{more} instead of {less}")),
+        ([less], [more]) if is_choice(less, more) => Some(format!("{more} instead of {less}")),
         _ => None,
+    }
+}
+
+/// Whether two words are values of one option, or names of ways to do one thing.
+fn is_choice(a: &str, b: &str) -> bool {
+    match (a.split_once('='), b.split_once('=')) {
+        (Some((a, _)), Some((b, _))) => a == b,
+        (None, None) => true,
+        _ => false,
     }
 }
 

@@ -58,10 +58,14 @@ fn waits(seen: &Seen, operations: u64) -> Value {
     let sampled = &seen.sampled;
     let part = |part: Part| sampled.parts.get(&part).cloned().unwrap_or_default();
     let (load, server, kernel) = (part(Part::Load), part(Part::Server), part(Part::Kernel));
-    let locks: Vec<Value> = [&load, &server, &kernel]
+    let looked = [&load, &server, &kernel].into_iter().flat_map(|part| &part.locks);
+    let looked = looked.map(|(name, lock)| (name, lock.looks as f64, lock.ms));
+    let counted = seen.counts.locks.iter().map(|(name, (waits, ms))| (name, *waits, *ms));
+    let mut locks: Vec<(&String, f64, f64)> = counted.chain(looked).collect();
+    locks.sort_by(|a, b| b.2.total_cmp(&a.2));
+    let locks: Vec<Value> = locks
         .into_iter()
-        .flat_map(|part| &part.locks)
-        .map(|(name, lock)| json!({"name": name, "waits": lock.looks, "total_ms": round(lock.ms)}))
+        .map(|(name, waits, ms)| json!({"name": name, "waits": waits, "total_ms": round(ms)}))
         .collect();
     let phases = seen.counts.phases.iter();
     let phases: Vec<Value> =
@@ -102,15 +106,18 @@ fn cause(name: &str, tally: &Tally, seen: &Seen) -> Value {
     let histogram = TIMED.iter().find(|(cause, _)| *cause == name);
     let timed = histogram.and_then(|(_, histogram)| seen.counts.histograms.get(*histogram));
     let us = |ns: u64| round(ns as f64 / 1000.0);
-    json!({
+    let mut cause = json!({
         "cause": name,
         "count": timed.map_or(tally.looks, |reading| reading.count),
         "total_ms": round(tally.ms),
-        "mean_us": timed.map(|reading| us(reading.mean_ns())),
-        "p99_us": timed.map(|reading| us(reading.quantile_ns(0.99))),
         "samples": tally.looks,
         "stacks": stacks,
-    })
+    });
+    if let Some(reading) = timed {
+        cause["mean_us"] = us(reading.mean_ns()).into();
+        cause["p99_us"] = us(reading.quantile_ns(0.99)).into();
+    }
+    cause
 }
 
 /// With three digits after the point.

@@ -17,7 +17,9 @@
 //! | `files` | profile, waits and latencies of a run as files |
 //! | `difference` | what differs between two candidates |
 //! | `explanation` | pairs, in words |
+//! | `cases` | options that are known to move a counter |
 
+pub mod cases;
 mod causes;
 mod counts;
 mod difference;
@@ -29,6 +31,7 @@ mod tasks;
 mod timeline;
 mod watch;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -88,6 +91,8 @@ impl Explained {
             "rate_while_watched": self.watched_rate,
             "overhead": self.overhead().map(files::round),
             "operations": self.operations,
+            "seconds": files::round(self.seen.sampled.seconds),
+            "looking_cpu_s": files::round(self.seen.looking_cpu_s),
             "profile": profile,
             "profile_missing": missing,
             "counters": counts.counts,
@@ -95,6 +100,14 @@ impl Explained {
             "wait_shares": difference::wait_shares(self),
         })
     }
+}
+
+/// The runs that were looked at, as that folder says.
+pub(crate) fn keys(folder: &Path) -> BTreeSet<String> {
+    let text = fs::read(folder.join(FILE)).unwrap_or_default();
+    let all: Value = serde_json::from_slice(&text).unwrap_or_default();
+    let runs = all["runs"].as_array().map_or(&[][..], Vec::as_slice);
+    runs.iter().filter_map(|run| run["key"].as_str().map(str::to_owned)).collect()
 }
 
 /// Writes what was seen of the candidates of an experiment, and adds what it says of their

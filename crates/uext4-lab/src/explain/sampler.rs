@@ -7,6 +7,7 @@
 //! Invariants: the threads that are looked at are not stopped, and wait for nothing here.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -60,6 +61,8 @@ pub(super) struct Sampled {
     pub(super) sleeps_per_s: f64,
     pub(super) preemptions_per_s: f64,
     pub(super) processes: BTreeSet<i32>,
+    /// Processor time of looking.
+    pub(super) cpu_s: f64,
 }
 
 /// How often a thread had slept at two moments.
@@ -79,6 +82,13 @@ struct Sampler<'a> {
     slept: HashMap<i32, Slept>,
     /// Where the next look at a part begins.
     next: BTreeMap<Part, usize>,
+}
+
+/// Processor time of a thread, by its `schedstat`.
+pub(super) fn processor_seconds(schedstat: &str) -> f64 {
+    let text = fs::read_to_string(schedstat).unwrap_or_default();
+    let ns = text.split(' ').next().and_then(|word| word.parse::<f64>().ok());
+    ns.unwrap_or(0.0) / 1e9
 }
 
 /// Looks until `stop` is set.
@@ -106,6 +116,7 @@ pub(super) fn run(sources: Sources<'_>, wanted: &Wanted, stop: &AtomicBool) -> S
     }
     sampler.sampled.seconds = began.elapsed().as_secs_f64();
     sampler.add_sleeps();
+    sampler.sampled.cpu_s = processor_seconds("/proc/thread-self/schedstat");
     sampler.sampled
 }
 

@@ -17,7 +17,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::command;
 use crate::error::{Doing, Error, Result};
-use crate::explain::tasks::OBSERVER;
+use crate::explain::sampler::processor_seconds;
+use crate::explain::tasks::{self, OBSERVER};
 
 /// Stacks of a processor in a second: not a divisor of the timers' frequency.
 const HERTZ: &str = "199";
@@ -99,8 +100,9 @@ impl Recorder {
         format!("perf, {event}, {HERTZ} Hz, {scope}")
     }
 
-    /// Ends it. What it has seen can be folded then.
-    pub(super) fn end(&mut self) -> Result<()> {
+    /// Ends it. What it has seen can be folded then. Returns the processor time that it took.
+    pub(super) fn end(&mut self) -> Result<f64> {
+        let cpu_s = processor_seconds(&format!("/proc/{}/schedstat", self.process()));
         if let Some(process) = Pid::from_raw(self.process()) {
             kill_process(process, Signal::INT).doing("ending perf")?;
         }
@@ -111,7 +113,7 @@ impl Recorder {
             }
             thread::sleep(STEP);
         }
-        Ok(())
+        Ok(cpu_s)
     }
 
     /// The stacks that are to be kept, folded.
@@ -119,6 +121,10 @@ impl Recorder {
         let program = command::find("perf").ok_or_else(|| Error::new("perf is not installed"))?;
         let mut perf = Command::new(program);
         perf.args(["script", "-F", "comm,pid,tid,ip,sym", "--no-inline", "--full-source-path"]);
+        // The callers of others are not looked for: that takes long.
+        let processes = keep.processes.iter().copied().chain(tasks::workers());
+        let processes: Vec<String> = processes.map(|id| id.to_string()).collect();
+        perf.arg(format!("--pid={}", processes.join(",")));
         let said = perf.arg("-i").arg(&self.data).stderr(Stdio::null()).output();
         let said = said.doing("perf script")?;
         if !said.status.success() {

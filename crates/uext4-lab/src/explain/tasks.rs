@@ -159,6 +159,14 @@ fn processes() -> Vec<Process> {
     entries.filter_map(Result::ok).filter_map(process).collect()
 }
 
+/// Threads of the kernel that may work for any file system.
+pub(super) fn workers() -> Vec<i32> {
+    let is_worker = |process: &Process| {
+        process.is_kernel && ["kworker/", "jbd2/"].iter().any(|name| process.name.starts_with(name))
+    };
+    processes().iter().filter(|process| is_worker(process)).map(|process| process.id).collect()
+}
+
 /// The children of a process, and theirs.
 fn descendants(of: i32, processes: &[Process]) -> BTreeSet<i32> {
     let mut found = BTreeSet::from([of]);

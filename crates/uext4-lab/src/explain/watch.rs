@@ -58,6 +58,8 @@ pub(crate) struct Seen {
     pub(super) profile: Option<String>,
     /// What the profile is made by, or why there is none.
     pub(super) profiled_by: String,
+    /// Processor time that looking took.
+    pub(super) looking_cpu_s: f64,
 }
 
 /// Sets a flag at its end, whatever that is.
@@ -78,7 +80,7 @@ pub(crate) fn watch<T>(
     work: impl FnOnce() -> Result<T>,
 ) -> Result<(T, Seen)> {
     let folder = tempfile::tempdir().doing("making a folder")?;
-    let mut recorder = Recorder::begin(folder.path());
+    let recorder = Recorder::begin(folder.path());
     let sources = Sources {
         volume: subject.volume,
         mount: subject.mount.map(Mount::dir),
@@ -93,7 +95,7 @@ pub(crate) fn watch<T>(
     };
     let before = sources.read();
     let stop = AtomicBool::new(false);
-    let (done, sampled) = thread::scope(|scope| {
+    let looked = thread::scope(|scope| {
         let observer = thread::Builder::new().name(OBSERVER.to_owned());
         let look = || sampler::run(sources, &wanted, &stop);
         let observer = observer.spawn_scoped(scope, look).doing("starting a thread")?;
@@ -103,16 +105,19 @@ pub(crate) fn watch<T>(
         };
         let sampled = observer.join().map_err(|_| Error::new("the observer panicked"))?;
         Ok::<_, Error>((done, sampled))
-    })?;
+    });
+    sources.switch_off();
+    let (done, sampled) = looked?;
     let counts = sources.read().since(&before);
     let keep = Keep { processes: sampled.processes.clone(), device: wanted.device };
-    let profile = recorder.as_mut().map_err(|error| error.to_string()).and_then(|recorder| {
-        let folded = recorder.end().and_then(|()| recorder.folded(&keep));
-        folded.map(|folded| (folded, recorder.by())).map_err(|error| error.to_string())
+    let mut looking_cpu_s = sampled.cpu_s;
+    let profile = recorder.and_then(|mut recorder| {
+        looking_cpu_s += recorder.end()?;
+        Ok((recorder.folded(&keep)?, recorder.by()))
     });
     let (profile, profiled_by) = match profile {
         Ok((folded, by)) => (Some(folded), by),
-        Err(why) => (None, why),
+        Err(why) => (None, why.to_string()),
     };
-    Ok((done?, Seen { sampled, counts, profile, profiled_by }))
+    Ok((done?, Seen { sampled, counts, profile, profiled_by, looking_cpu_s }))
 }

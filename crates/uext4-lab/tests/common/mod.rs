@@ -23,6 +23,7 @@ pub(crate) struct Told {
 }
 
 /// Runs a plan.
+#[allow(dead_code)] // not every test has a plan of its own
 pub(crate) fn measure(plan: &Plan) -> Told {
     let mut told = Told { figures: Vec::new(), notes: Vec::new(), skipped: Vec::new() };
     run(plan, &mut |event| match event {

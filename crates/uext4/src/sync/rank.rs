@@ -56,8 +56,7 @@ pub enum LockRank {
 }
 
 impl LockRank {
-    /// All ranks, lowest first.
-    #[cfg(feature = "simulate")]
+    /// All ranks, lowest first, with their names.
     pub const ALL: [(Self, &'static str); 24] = [
         (Self::End, "End"),
         (Self::Rename, "Rename"),
@@ -86,7 +85,6 @@ impl LockRank {
     ];
 
     /// Its name in reports.
-    #[cfg(feature = "simulate")]
     #[must_use]
     pub const fn name(self) -> &'static str {
         Self::ALL[self as usize].1

@@ -69,10 +69,10 @@ pub(crate) struct Args {
     /// Part of the full size, for quick runs
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
-    /// Looks at one more run of each candidate of E0 to E4 and S1, and writes into this folder why
-    /// they differ: stacks, waits, latencies, counters
-    #[arg(long, value_name = "DIR")]
-    explain: Option<PathBuf>,
+    /// With --out: look at one more run of each candidate of E0 to E4 and S1, and tell why they
+    /// differ: stacks, waits, latencies, counters
+    #[arg(long, requires = "out")]
+    explain: bool,
     /// One line of JSON for each figure
     #[arg(long)]
     pub(super) json: bool,
@@ -154,7 +154,7 @@ pub(super) fn plan(args: &Args) -> Result<Plan> {
         out: None,
         resumed: Arc::default(),
         command: std::env::current_exe().ok(),
-        explain: args.explain.clone(),
+        explain: args.out.clone().filter(|_| args.explain),
         stop: Arc::new(AtomicBool::new(false)),
         loads,
     })

@@ -45,6 +45,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "uext4-fsck",
             "uext4-fuse",
             "uext4-lab",
+            "uext4-report",
         ],
     ),
     // The only crate that knows rivals.

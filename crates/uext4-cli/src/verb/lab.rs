@@ -7,6 +7,7 @@ mod fio;
 mod guard;
 mod measuring;
 mod pair;
+mod report;
 mod run;
 
 use std::ffi::OsString;
@@ -46,6 +47,8 @@ enum Action {
     Guard(guard::Args),
     /// Run loads on two builds of uext4 alternately, and compare them
     Pair(pair::Args),
+    /// Write the report of a folder of evidence, one HTML file
+    Report(report::Args),
     /// Compare this build with itself and with an ablation; exit status 1 where a verdict is wrong
     #[command(hide = true)]
     CompareCheck(compare_check::Args),
@@ -72,6 +75,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Action::Pair(args) => {
             pair::run(&args).map_err(|failure| no_verdict(failure, args.bisect()))
         }
+        Action::Report(args) => report::run(&args).map_err(not_measured),
         Action::CompareCheck(args) => compare_check::run(&args).map_err(not_measured),
         Action::ExplainCheck(args) => explain_check::run(&args).map_err(not_measured),
         Action::Worker { args } => uext4_lab::worker::serve(&args).map_err(failed),

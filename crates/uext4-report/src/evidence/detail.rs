@@ -1,0 +1,131 @@
+//! What a run left besides its figures: latencies, waits.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+/// A histogram of latencies.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Histogram {
+    pub(crate) phase: String,
+    /// Upper bound in microseconds, and how many.
+    pub(crate) buckets: Vec<(f64, f64)>,
+}
+
+/// Latencies of a part of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Moment {
+    pub(crate) phase: String,
+    /// End of that part, in seconds from the start.
+    pub(crate) t_s: f64,
+    pub(crate) ops: f64,
+    /// Microseconds.
+    pub(crate) p50: f64,
+    pub(crate) p99: f64,
+    pub(crate) max: f64,
+}
+
+/// The latencies of a run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Latency {
+    pub(crate) histograms: Vec<Histogram>,
+    pub(crate) moments: Vec<Moment>,
+}
+
+impl Latency {
+    /// From the lines of a file; those of another form are left out.
+    pub(crate) fn of(lines: Vec<Value>) -> Self {
+        let mut latency = Self::default();
+        for line in lines {
+            let phase = line["phase"].as_str().unwrap_or("operation").to_owned();
+            let number = |name: &str| line[name].as_f64().unwrap_or(0.0);
+            match line["kind"].as_str() {
+                Some("histogram") => {
+                    let buckets = line["buckets"].as_array().map_or(&[][..], Vec::as_slice);
+                    let bucket = |b: &Value| Some((b[0].as_f64()?, b[1].as_f64()?));
+                    let mut buckets: Vec<_> = buckets.iter().filter_map(bucket).collect();
+                    buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
+                    latency.histograms.push(Histogram { phase, buckets });
+                }
+                Some("series") => latency.moments.push(Moment {
+                    phase,
+                    t_s: number("t_s"),
+                    ops: number("ops"),
+                    p50: number("p50"),
+                    p99: number("p99"),
+                    max: number("max"),
+                }),
+                _ => {}
+            }
+        }
+        latency.moments.sort_by(|a, b| a.t_s.total_cmp(&b.t_s));
+        latency
+    }
+}
+
+/// Where the threads of a run waited.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Waits {
+    pub(crate) seconds: f64,
+    pub(crate) threads: f64,
+    pub(crate) waits: Vec<Wait>,
+    pub(crate) locks: Vec<LockWait>,
+    pub(crate) commit_phases: Vec<Phase>,
+    pub(crate) context_switches_per_op: Option<f64>,
+    pub(crate) wakeups_per_op: Option<f64>,
+}
+
+/// A cause of waiting.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Wait {
+    pub(crate) cause: String,
+    pub(crate) count: f64,
+    pub(crate) total_ms: f64,
+    pub(crate) mean_us: f64,
+    pub(crate) p99_us: f64,
+    /// Pairs of symbols (the innermost first or last) and how often.
+    pub(crate) stacks: Vec<Value>,
+}
+
+impl Wait {
+    /// Its stacks with their counts, most first.
+    pub(crate) fn stacks(&self) -> Vec<(String, u64)> {
+        let symbols = |list: &Value| {
+            let words = list.as_array()?.iter().filter_map(Value::as_str);
+            Some(words.collect::<Vec<_>>().join(" < "))
+        };
+        let stack = |pair: &Value| {
+            let symbols = symbols(&pair[0]).or_else(|| pair[0].as_str().map(str::to_owned))?;
+            Some((symbols, pair[1].as_u64().unwrap_or(1)))
+        };
+        let mut stacks: Vec<_> = self.stacks.iter().filter_map(stack).collect();
+        stacks.sort_by_key(|stack| std::cmp::Reverse(stack.1));
+        stacks
+    }
+}
+
+/// Waits for a lock, by its name.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct LockWait {
+    pub(crate) name: String,
+    pub(crate) waits: f64,
+    pub(crate) total_ms: f64,
+}
+
+/// A part of a commit.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Phase {
+    pub(crate) phase: String,
+    pub(crate) mean_us: f64,
+}
+
+impl Waits {
+    /// The part of all the time of its threads, of waits of `total_ms`.
+    pub(crate) fn share(&self, total_ms: f64) -> f64 {
+        let all = self.seconds * self.threads * 1000.0;
+        if all > 0.0 { total_ms / all } else { 0.0 }
+    }
+}

@@ -1,0 +1,235 @@
+//! Flame graphs of stacks, and of the difference of two variants.
+//!
+//! What: each graph is an SVG with a script of its own (zoom, search), by `inferno`. The page keeps
+//! them as text and gives each a frame without any rights but that script when it is shown.
+
+use std::fmt::Write;
+
+use inferno::{differential, flamegraph};
+use maud::{Markup, PreEscaped, html};
+
+use crate::evidence::Evidence;
+use crate::panel::{Panel, Series};
+
+/// Graphs of a report at most, and bytes of one.
+const GRAPHS_MAX: usize = 60;
+const BYTES_MAX: usize = 4 << 20;
+/// Parts of a graph that are narrower, in percent, are not drawn.
+const NARROWEST: f64 = 0.1;
+const HEIGHT_DEFAULT: u32 = 400;
+
+/// A graph.
+#[derive(Clone, Debug)]
+pub(crate) struct Flame {
+    /// Its anchor.
+    pub(crate) id: String,
+    pub(crate) title: String,
+    pub(crate) experiment: String,
+    /// What it compares, of a difference: without and with the options.
+    pub(crate) pair: Option<(Series, Series)>,
+    /// Of which panel.
+    pub(crate) label: String,
+    /// How many samples the stacks have.
+    pub(crate) samples: u64,
+    /// Functions with the most samples of their own.
+    pub(crate) hottest: Vec<(String, u64)>,
+    svg: String,
+}
+
+/// All graphs.
+#[derive(Debug, Default)]
+pub(crate) struct Flames {
+    pub(crate) graphs: Vec<Flame>,
+    /// What could not be drawn.
+    pub(crate) remarks: Vec<String>,
+}
+
+impl Flames {
+    /// The graphs of all profiles: one of each series, one of each series with options beside the
+    /// one without.
+    pub(crate) fn of(evidence: &Evidence, panels: &[Panel<'_>]) -> Self {
+        let mut flames = Self::default();
+        let mut left: Vec<&String> = evidence.stacks.keys().collect();
+        for panel in panels {
+            for series in &panel.series {
+                let keys: Vec<String> =
+                    panel.points.iter().flat_map(|point| panel.keys(series, *point)).collect();
+                left.retain(|key| !keys.contains(key));
+                let own = stacks(evidence, &keys);
+                flames.add(panel, series.name(), None, &own);
+                if series.is_default() {
+                    continue;
+                }
+                let plain = Series { variant: String::new(), ..series.clone() };
+                let points = panel.points.iter();
+                let keys: Vec<String> =
+                    points.flat_map(|point| panel.keys(&plain, *point)).collect();
+                let before = stacks(evidence, &keys);
+                if own.is_empty() || before.is_empty() {
+                    continue;
+                }
+                let title = format!("{}: what {} changes", series.target, series.variant);
+                let lines = difference(&before, &own);
+                flames.add(panel, title, Some((plain, series.clone())), &lines);
+            }
+        }
+        for key in left {
+            flames.remarks.push(format!("profile/{key}.folded belongs to no figure"));
+        }
+        flames
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.graphs.is_empty() && self.remarks.is_empty()
+    }
+
+    fn add(
+        &mut self,
+        panel: &Panel<'_>,
+        name: String,
+        pair: Option<(Series, Series)>,
+        lines: &str,
+    ) {
+        if lines.trim().is_empty() || self.graphs.len() == GRAPHS_MAX {
+            return;
+        }
+        let experiment = panel.experiment.to_owned();
+        let place = [panel.experiment, &panel.label].join(" ");
+        let title = format!("{}, {name}", place.trim());
+        match draw(pair.is_some(), lines) {
+            Ok(svg) if svg.len() <= BYTES_MAX => {
+                let id = format!("flame-{}", self.graphs.len());
+                let (samples, hottest) = hottest(lines);
+                let label = panel.label.clone();
+                let flame = Flame { id, title, experiment, pair, label, samples, hottest, svg };
+                self.graphs.push(flame);
+            }
+            Ok(svg) => self.remarks.push(format!("{title}: {} bytes are too many", svg.len())),
+            Err(error) => self.remarks.push(format!("{title}: {error}")),
+        }
+    }
+
+    /// The difference of a pair.
+    pub(crate) fn find(&self, panel: &Panel<'_>, with: &Series) -> Option<&Flame> {
+        self.graphs.iter().find(|flame| {
+            let is_pair = flame.pair.as_ref().is_some_and(|(_, series)| series == with);
+            is_pair && flame.experiment == panel.experiment && flame.label == panel.label
+        })
+    }
+
+    /// The graphs as data of the page, which its script puts into frames.
+    pub(crate) fn embedded(&self) -> Markup {
+        html! {
+            @for flame in &self.graphs {
+                script type="application/json" id=(format!("{}-svg", flame.id)) {
+                    (PreEscaped(as_data(&flame.svg)))
+                }
+            }
+        }
+    }
+}
+
+impl Flame {
+    /// Its height, in pixels.
+    pub(crate) fn height(&self) -> u32 {
+        let text = self.svg.split_once(" height=\"").map_or("", |(_, rest)| rest);
+        text.split('"').next().and_then(|text| text.parse().ok()).unwrap_or(HEIGHT_DEFAULT)
+    }
+}
+
+/// A text as JSON that ends no element.
+fn as_data(text: &str) -> String {
+    serde_json::to_string(text).unwrap_or_default().replace('<', "\\u003c")
+}
+
+/// The stacks of some runs together.
+fn stacks(evidence: &Evidence, keys: &[String]) -> String {
+    let mut all = String::new();
+    for text in keys.iter().filter_map(|key| evidence.stacks.get(key)) {
+        all.push_str(text);
+        all.push('\n');
+    }
+    all
+}
+
+/// Lines with the counts of both, as many of the one as of the other.
+fn difference(before: &str, after: &str) -> String {
+    let mut lines = Vec::new();
+    let options = differential::Options { normalize: true, strip_hex: true };
+    let made = differential::from_readers(options, before.as_bytes(), after.as_bytes(), &mut lines);
+    if made.is_err() {
+        return String::new();
+    }
+    String::from_utf8_lossy(&lines).into_owned()
+}
+
+fn draw(is_difference: bool, lines: &str) -> std::io::Result<String> {
+    let mut options = flamegraph::Options::default();
+    // The page has the title above it.
+    options.title = String::new();
+    options.deterministic = true;
+    options.min_width = NARROWEST;
+    options.font_type = "monospace".to_owned();
+    options.count_name = "samples".to_owned();
+    options.bgcolors = Some(flamegraph::color::BackgroundColor::Flat((255, 255, 255).into()));
+    if is_difference {
+        options.subtitle = Some("red: more than without the option, blue: less".to_owned());
+    }
+    let mut svg = Vec::new();
+    let lines = lines.lines().filter(|line| !line.trim().is_empty());
+    flamegraph::from_lines(&mut options, lines, &mut svg)?;
+    let svg = String::from_utf8_lossy(&svg).into_owned();
+    Ok(svg.find("<svg").map_or_else(String::new, |at| svg[at..].to_owned()))
+}
+
+/// All samples, and the functions with the most of their own.
+fn hottest(lines: &str) -> (u64, Vec<(String, u64)>) {
+    let mut by_name = std::collections::BTreeMap::<&str, u64>::new();
+    let mut all = 0;
+    for line in lines.lines() {
+        let Some((stack, count)) = line.trim().rsplit_once(' ') else { continue };
+        let Ok(count) = count.parse::<u64>() else { continue };
+        // A difference has two counts; the last is the one with the option.
+        let stack = match stack.rsplit_once(' ') {
+            Some((stack, number)) if number.bytes().all(|b| b.is_ascii_digit()) => stack,
+            _ => stack,
+        };
+        let name = stack.rsplit(';').next().unwrap_or(stack);
+        *by_name.entry(name).or_default() += count;
+        all += count;
+    }
+    let mut names: Vec<(String, u64)> =
+        by_name.into_iter().map(|(name, count)| (name.to_owned(), count)).collect();
+    names.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    names.truncate(10);
+    (all, names)
+}
+
+/// A short list of samples as text, for tables.
+pub(crate) fn share(count: u64, all: u64) -> String {
+    let mut text = String::new();
+    let _ = write!(text, "{:.1} %", count as f64 * 100.0 / all.max(1) as f64);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_profile_without_stacks_is_no_graph() {
+        assert!(draw(false, "no count\n").is_err());
+        let svg = draw(false, "a;b 1\na;c;</script> 2\n").unwrap();
+        assert!(svg.starts_with("<svg"), "{svg}");
+        let data = as_data(&svg);
+        assert!(!data.contains('<'));
+        let back: String = serde_json::from_str(&data).unwrap();
+        assert_eq!(back, svg);
+    }
+
+    #[test]
+    fn functions_are_counted_by_their_own_samples() {
+        assert_eq!(hottest("a;b 3\na 1\nx;b 2\n"), (6, vec![("b".into(), 5), ("a".into(), 1)]));
+        assert_eq!(hottest("a;b 3 4\n"), (4, vec![("b".into(), 4)]));
+    }
+}

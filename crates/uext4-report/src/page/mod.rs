@@ -1,0 +1,162 @@
+//! The page: its frame, and one module for each kind of section.
+
+mod block;
+mod crash;
+mod data;
+mod experiment;
+mod option;
+mod overview;
+mod profiles;
+mod results;
+mod shown;
+mod why;
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use crate::evidence::Evidence;
+use crate::flame::Flames;
+use crate::panel::{Panel, panels};
+
+const STYLE: &str = include_str!("style.css");
+const SCRIPT: &str = include_str!("script.js");
+
+/// A section that the navigation leads to.
+pub(crate) struct Section {
+    id: String,
+    /// In the navigation.
+    name: String,
+    /// A line below the name in the navigation.
+    group: &'static str,
+    body: Markup,
+}
+
+impl Section {
+    fn new(
+        id: impl Into<String>,
+        name: impl Into<String>,
+        group: &'static str,
+        body: Markup,
+    ) -> Self {
+        Self { id: id.into(), name: name.into(), group, body }
+    }
+}
+
+/// The whole page.
+pub(crate) fn render(evidence: &Evidence) -> String {
+    let panels = panels(&evidence.figures);
+    let flames = Flames::of(evidence, &panels);
+    let sections = sections(evidence, &panels, &flames);
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { "uext4 lab: " (experiments(&panels)) }
+                link rel="icon" href="data:,";
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                a.skip href="#main" { "Skip to the content" }
+                (top(evidence))
+                div.frame {
+                    (navigation(&sections))
+                    main #main tabindex="-1" {
+                        @for section in &sections {
+                            section.page id=(section.id) aria-label=(section.name) {
+                                (section.body)
+                            }
+                        }
+                    }
+                }
+                (flames.embedded())
+                script { (PreEscaped(SCRIPT)) }
+            }
+        }
+    };
+    page.into_string()
+}
+
+fn sections(evidence: &Evidence, panels: &[Panel<'_>], flames: &Flames) -> Vec<Section> {
+    let mut sections = Vec::new();
+    sections.push(Section::new("overview", "Overview", "", overview::page(evidence, panels)));
+    let mut names: Vec<&str> = Vec::new();
+    for panel in panels {
+        if !names.contains(&panel.experiment) {
+            names.push(panel.experiment);
+        }
+    }
+    for name in names {
+        let own: Vec<&Panel<'_>> = panels.iter().filter(|p| p.experiment == name).collect();
+        let id = anchor(name);
+        let page = experiment::page(evidence, name, &own);
+        sections.push(Section::new(&id, name, "Experiments", page));
+        let why = why::page(evidence, name, &own, flames);
+        let title = format!("{name}: why");
+        sections.push(Section::new(format!("{id}-why"), title, "Experiments", why));
+    }
+    if !flames.is_empty() {
+        let page = profiles::flames(flames);
+        sections.push(Section::new("flames", "Flame graphs", "Profiles", page));
+    }
+    if !evidence.waits.is_empty() {
+        let page = profiles::waits(evidence);
+        sections.push(Section::new("waits", "Waits and locks", "Profiles", page));
+    }
+    if let Some(compare) = &evidence.compare {
+        let page = results::compare(compare);
+        sections.push(Section::new("compare", "Two builds", "Results", page));
+    }
+    if let Some(guard) = &evidence.guard {
+        let page = results::guard(guard);
+        sections.push(Section::new("guard", "Costs of operations", "Results", page));
+    }
+    if let Some(crash) = &evidence.crash {
+        let page = crash::page(crash);
+        sections.push(Section::new("crash", "Crash test", "Results", page));
+    }
+    sections.push(Section::new("data", "Evidence", "Data", data::page(evidence)));
+    sections
+}
+
+fn experiments(panels: &[Panel<'_>]) -> String {
+    let mut names: Vec<&str> = panels.iter().map(|panel| panel.experiment).collect();
+    names.dedup();
+    if names.is_empty() { "crash test".to_owned() } else { names.join(", ") }
+}
+
+fn top(evidence: &Evidence) -> Markup {
+    let begun = evidence.env.get("begun").and_then(serde_json::Value::as_str);
+    html! {
+        header.top {
+            a.brand href="#overview" { "uext4 " span { "lab" } }
+            @if let Some(begun) = begun {
+                span.when { (begun) }
+            }
+            button #theme type="button" aria-label="Switch between light and dark" {
+                "Light / dark"
+            }
+        }
+    }
+}
+
+fn navigation(sections: &[Section]) -> Markup {
+    html! {
+        nav aria-label="Pages" {
+            @for (at, section) in sections.iter().enumerate() {
+                @let is_first = at == 0 || sections[at - 1].group != section.group;
+                @if is_first && !section.group.is_empty() {
+                    span.group { (section.group) }
+                }
+                a href=(format!("#{}", section.id)) { (section.name) }
+            }
+        }
+    }
+}
+
+/// An anchor of a name.
+fn anchor(name: &str) -> String {
+    let plain = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' });
+    format!("x-{}", plain.collect::<String>().to_ascii_lowercase())
+}

@@ -1,0 +1,281 @@
+//! Waits, histograms, commit phases and flame graphs.
+
+use maud::{Markup, html};
+
+use super::block::{Block, Legend, Table};
+use super::shown::{look, of_run, waits_of};
+use crate::evidence::{Evidence, Histogram, Waits};
+use crate::flame::{Flames, share};
+use crate::metric::{short, show};
+use crate::panel::{Panel, Series};
+use crate::plot::{self, Line, Look, PARTS, Plane, Plot, Scale, Stack};
+
+/// How many causes have a part of their own.
+const CAUSES_MAX: usize = PARTS - 1;
+/// Stacks of a cause that are shown.
+const STACKS_MAX: usize = 3;
+
+/// A histogram for each phase.
+pub(super) fn histograms(evidence: &Evidence, panel: &Panel<'_>) -> Vec<Block> {
+    let of = |series: &Series| {
+        let (_, latency) = of_run(&evidence.latency, panel, series)?;
+        Some((series.clone(), &latency.histograms))
+    };
+    let all: Vec<(Series, &Vec<Histogram>)> = panel.series.iter().filter_map(of).collect();
+    let mut phases: Vec<&str> = Vec::new();
+    for histogram in all.iter().flat_map(|(_, histograms)| histograms.iter()) {
+        if !phases.contains(&histogram.phase.as_str()) {
+            phases.push(&histogram.phase);
+        }
+    }
+    phases.into_iter().filter_map(|phase| histogram(panel, &all, phase)).collect()
+}
+
+fn histogram(panel: &Panel<'_>, all: &[(Series, &Vec<Histogram>)], phase: &str) -> Option<Block> {
+    let title = format!("Histogram: {phase}");
+    let mut table = Table::new(title.clone(), &["target", "up to", "operations", "share"]);
+    let (mut lines, mut legend) = (Vec::new(), Legend::new());
+    for (series, histograms) in all {
+        let Some(histogram) = histograms.iter().find(|h| h.phase == phase) else { continue };
+        let count: f64 = histogram.buckets.iter().map(|(_, count)| count).sum();
+        if count <= 0.0 {
+            continue;
+        }
+        let mut points = Vec::new();
+        let mut before = histogram.buckets.first().map_or(1.0, |(upper, _)| upper / 2.0);
+        let mut add = |x: f64, y: f64| points.push(plot::Mark { x, y, bounds: None });
+        add(before, 0.0);
+        for (upper, number) in &histogram.buckets {
+            let part = number / count;
+            add(before, part);
+            add(*upper, part);
+            before = *upper;
+            let row = [series.name(), show(*upper, "us"), show(*number, ""), show(part, "%")];
+            table.rows.push(row.map(Into::into).into());
+        }
+        add(before, 0.0);
+        let look = look(panel, series);
+        lines.push(Line { look, points, has_marks: false });
+        legend.push((look.sign(), series.name()));
+    }
+    if lines.is_empty() {
+        return None;
+    }
+    let xs = lines.iter().flat_map(|line| line.points.iter().map(|p| p.x));
+    let ys = lines.iter().flat_map(|line| line.points.iter().map(|p| p.y));
+    let plane = Plane {
+        label: &title,
+        x: Scale::log(xs),
+        y: Scale::zero(ys),
+        x_marks: Vec::new(),
+        x_title: "latency (logarithmic)",
+        x_text: &|value| short(value, "us"),
+        y_text: &|value| short(value, "%"),
+    };
+    let plot = Plot::of(|width| plot::lines(width, &plane, &lines));
+    let note = "Share of operations by how long they took, of one round of each target.".into();
+    Some(Block { title, note, plot, legend, table })
+}
+
+/// Waiting by cause, as the share of the time of all threads.
+pub(super) fn waiting(evidence: &Evidence, panel: &Panel<'_>) -> Option<Block> {
+    let rows = all_waits(evidence, panel, &panel.series);
+    let parts = |waits: &Waits| -> Vec<(String, f64)> {
+        let wait = waits.waits.iter();
+        wait.map(|w| (w.cause.clone(), waits.share(w.total_ms))).collect()
+    };
+    let rows = rows.iter().map(|(series, waits)| (series.name(), parts(waits))).collect();
+    let title = "Waiting by cause".to_owned();
+    let note = "Share of the time of all threads, of one round of each target.".into();
+    stack_block(title, note, rows, "%")
+}
+
+/// Phases of a commit.
+pub(super) fn commit_phases(
+    evidence: &Evidence,
+    panel: &Panel<'_>,
+    series: &[Series],
+) -> Option<Block> {
+    let rows = all_waits(evidence, panel, series);
+    let parts = |waits: &Waits| -> Vec<(String, f64)> {
+        waits.commit_phases.iter().map(|phase| (phase.phase.clone(), phase.mean_us)).collect()
+    };
+    let rows = rows.iter().map(|(series, waits)| (series.name(), parts(waits))).collect();
+    let note = "Mean time of each phase, of one round of each target.".into();
+    stack_block("Phases of a commit".to_owned(), note, rows, "us")
+}
+
+fn all_waits<'e>(
+    evidence: &'e Evidence,
+    panel: &Panel<'_>,
+    series: &[Series],
+) -> Vec<(Series, &'e Waits)> {
+    let of = |series: &Series| {
+        waits_of(evidence, panel, series).map(|(_, waits)| (series.clone(), waits))
+    };
+    series.iter().filter_map(of).collect()
+}
+
+type Rows = Vec<(String, Vec<(String, f64)>)>;
+
+/// Stacked bars of named parts: the largest have a colour of their own.
+fn stack_block(title: String, note: String, mut rows: Rows, unit: &str) -> Option<Block> {
+    rows.retain(|(_, parts)| parts.iter().any(|(_, value)| *value > 0.0));
+    if rows.is_empty() {
+        return None;
+    }
+    let mut names: Vec<(String, f64)> = Vec::new();
+    for (name, value) in rows.iter().flat_map(|(_, parts)| parts) {
+        match names.iter_mut().find(|(known, _)| known == name) {
+            Some((_, most)) => *most = most.max(*value),
+            None => names.push((name.clone(), *value)),
+        }
+    }
+    let mut by_size = names.clone();
+    by_size.sort_by(|a, b| b.1.total_cmp(&a.1));
+    by_size.truncate(CAUSES_MAX);
+    let drawn: Vec<&str> = names
+        .iter()
+        .map(|(name, _)| name.as_str())
+        .filter(|name| by_size.iter().any(|(known, _)| known == name))
+        .collect();
+    let is_cut = drawn.len() < names.len();
+    let number = |name: &str| drawn.iter().position(|d| *d == name).unwrap_or(CAUSES_MAX);
+    let stacks = rows.iter().map(|(label, parts)| {
+        let mut parts: Vec<(usize, f64)> =
+            parts.iter().map(|(name, value)| (number(name), value.max(0.0))).collect();
+        parts.sort_by_key(|(number, _)| *number);
+        let sum: f64 = parts.iter().map(|(_, value)| value).sum();
+        let parts = parts.into_iter().map(|(number, value)| (Look::part(number), value)).collect();
+        Stack { label: label.clone(), parts, text: short(sum, unit) }
+    });
+    let stacks: Vec<Stack> = stacks.collect();
+    let plot = Plot::of(|width| plot::stacked(width, &title, &stacks));
+    let named = drawn.iter().enumerate().map(|(at, name)| (at, (*name).to_owned()));
+    let rest = is_cut.then(|| (CAUSES_MAX, "all others".to_owned()));
+    let legend = named.chain(rest).map(|(at, name)| (Look::part(at).patch(), name)).collect();
+    let mut table = Table::new(title.clone(), &["target"]);
+    table.head.extend(names.iter().map(|(name, _)| name.clone()));
+    for (label, parts) in &rows {
+        let mut row = vec![label.clone().into()];
+        row.extend(names.iter().map(|(name, _)| {
+            let value: f64 = parts.iter().filter(|(n, _)| n == name).map(|(_, v)| v).sum();
+            show(value, unit).into()
+        }));
+        table.rows.push(row);
+    }
+    Some(Block { title, note, plot, legend, table })
+}
+
+/// The page of flame graphs.
+pub(super) fn flames(flames: &Flames) -> Markup {
+    html! {
+        h1 { "Flame graphs" }
+        p.lead {
+            "Where processors spent their time. Click a frame to zoom, search by Ctrl-F or the "
+            "button in the graph. In a difference red grew with the option, blue shrank."
+        }
+        @for remark in &flames.remarks { p.remark { (remark) } }
+        ul.contents {
+            @for flame in &flames.graphs {
+                li { a href=(format!("#{}", flame.id)) { (flame.title) } }
+            }
+        }
+        @for flame in &flames.graphs {
+            figure.block.flame id=(flame.id) {
+                figcaption {
+                    h3 { (flame.title) }
+                    p.note { (show(flame.samples as f64, "")) " samples." }
+                }
+                div.graph data-svg=(format!("{}-svg", flame.id)) data-height=(flame.height())
+                    data-title=(flame.title) {
+                    noscript { "The graph needs scripts; the table below does not." }
+                }
+                (hottest(flame.samples, &flame.hottest).markup())
+            }
+        }
+    }
+}
+
+fn hottest(samples: u64, functions: &[(String, u64)]) -> Table {
+    let mut table = Table::new("Functions with most samples of their own", &["function"]);
+    table.head.extend(["samples", "share"].map(str::to_owned));
+    for (name, count) in functions {
+        let row = [name.clone(), show(*count as f64, ""), share(*count, samples)];
+        table.rows.push(row.map(Into::into).into());
+    }
+    table
+}
+
+/// The page of waits: causes with their stacks, and locks by name, for each run.
+pub(super) fn waits(evidence: &Evidence) -> Markup {
+    html! {
+        h1 { "Waits and locks" }
+        p.lead { "What the threads of each run waited for, and for which locks." }
+        @for (key, waits) in &evidence.waits {
+            section.run {
+                h2 { (key) }
+                p.note {
+                    (show(waits.threads, "")) " threads, " (show(waits.seconds, "s"))
+                    @if let Some(n) = waits.context_switches_per_op {
+                        ", " (show(n, "")) " context switches per operation"
+                    }
+                    @if let Some(n) = waits.wakeups_per_op {
+                        ", " (show(n, "")) " wake-ups per operation"
+                    }
+                    "."
+                }
+                (causes(waits).markup())
+                (stacks(waits))
+                @if !waits.locks.is_empty() { (locks(waits).markup()) }
+            }
+        }
+    }
+}
+
+fn causes(waits: &Waits) -> Table {
+    let mut table = Table::new("Waits by cause", &["cause", "share of thread time"]);
+    table.head.extend(["waits", "total", "mean", "99th percentile"].map(str::to_owned));
+    let mut all: Vec<_> = waits.waits.iter().collect();
+    all.sort_by(|a, b| b.total_ms.total_cmp(&a.total_ms));
+    for wait in all {
+        let row = [
+            wait.cause.clone(),
+            show(waits.share(wait.total_ms), "%"),
+            show(wait.count, ""),
+            show(wait.total_ms * 1000.0, "us"),
+            show(wait.mean_us, "us"),
+            show(wait.p99_us, "us"),
+        ];
+        table.rows.push(row.map(Into::into).into());
+    }
+    table
+}
+
+/// The most frequent stacks of each cause, to open.
+pub(super) fn stacks(waits: &Waits) -> Markup {
+    let with = waits.waits.iter().filter(|wait| !wait.stacks.is_empty());
+    html! {
+        @for wait in with {
+            details {
+                summary { "Stacks: " (wait.cause) }
+                @for (stack, count) in wait.stacks().into_iter().take(STACKS_MAX) {
+                    pre.stack { (count) " times: " (stack) }
+                }
+            }
+        }
+    }
+}
+
+fn locks(waits: &Waits) -> Table {
+    let mut table = Table::new("Waits for locks", &["lock", "waits", "total", "mean"]);
+    let mut all: Vec<_> = waits.locks.iter().collect();
+    all.sort_by(|a, b| b.total_ms.total_cmp(&a.total_ms));
+    for lock in all {
+        let total = lock.total_ms * 1000.0;
+        let mean = if lock.waits > 0.0 { total / lock.waits } else { 0.0 };
+        let row = [lock.name.clone(), show(lock.waits, ""), show(total, "us"), show(mean, "us")];
+        table.rows.push(row.map(Into::into).into());
+    }
+    table
+}

@@ -1,0 +1,274 @@
+//! Figures that are compared with each other.
+//!
+//! What: a [`Panel`] has the figures of one experiment that differ in nothing but target, variant,
+//! threads and block size: one form, one store, one journal. A [`Series`] is a target in a variant.
+
+use std::collections::BTreeMap;
+
+use crate::evidence::{DEFAULT, Figure, REPEATED};
+use crate::metric::HEADLINES;
+use crate::stats::Spread;
+
+/// Variants that are a part of the load.
+const OF_LOAD: &[&str] = &["warm", "fresh"];
+
+/// A target in a variant.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Series {
+    pub(crate) target: String,
+    /// Empty where nothing is different.
+    pub(crate) variant: String,
+}
+
+impl Series {
+    pub(crate) fn name(&self) -> String {
+        format!("{} {}", self.target, self.variant).trim_end().to_owned()
+    }
+
+    pub(crate) fn is_own(&self) -> bool {
+        self.target.starts_with("uext4")
+    }
+
+    pub(crate) fn is_default(&self) -> bool {
+        self.variant.is_empty()
+    }
+}
+
+/// What of a variant is the series, and what the panel.
+fn divide(variant: &str) -> (String, String) {
+    if OF_LOAD.contains(&variant) {
+        return (String::new(), variant.to_owned());
+    }
+    let is_journal = |part: &str| {
+        part.strip_prefix("journal=").is_some_and(|mib| mib.bytes().all(|b| b.is_ascii_digit()))
+    };
+    let (rest, group) = match variant.rsplit_once(',') {
+        Some((rest, last)) if is_journal(last) => (rest, last),
+        None if is_journal(variant) => ("", variant),
+        _ => (variant, ""),
+    };
+    let rest = if rest == DEFAULT { "" } else { rest };
+    (rest.to_owned(), group.to_owned())
+}
+
+/// What changes from point to point of a plot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Axis {
+    Threads,
+    Bytes,
+}
+
+/// Figures that are compared with each other.
+#[derive(Debug)]
+pub(crate) struct Panel<'a> {
+    pub(crate) experiment: &'a str,
+    /// What is special about it, as the page says it; empty where there is but one.
+    pub(crate) label: String,
+    pub(crate) figures: Vec<(Series, &'a Figure)>,
+    /// In the order in which they are shown.
+    pub(crate) series: Vec<Series>,
+    /// Threads and bytes of each point, in order.
+    pub(crate) points: Vec<(u32, u32)>,
+}
+
+/// The panels of all figures, in the order in which they come.
+pub(crate) fn panels(figures: &[Figure]) -> Vec<Panel<'_>> {
+    let mut panels: Vec<(Vec<String>, Panel<'_>)> = Vec::new();
+    for figure in figures {
+        let (variant, group) = divide(&figure.variant);
+        let many = |of: fn(&Figure) -> u32| {
+            let like = figures.iter().filter(|f| f.experiment == figure.experiment);
+            like.clone().any(|f| of(f) != of(figure))
+        };
+        // Points have one axis: where threads and bytes both change, each size is a panel.
+        let size = if many(|f| f.threads) && many(|f| f.bs) {
+            format!("{} B", figure.bs)
+        } else {
+            String::new()
+        };
+        let Figure { experiment, form, store, path, .. } = figure;
+        let form = if form == "one" { "" } else { form };
+        let key: Vec<String> =
+            [experiment, form, &group, &size, store, path].map(ToString::to_string).into();
+        let at = panels.iter().position(|(known, _)| *known == key).unwrap_or_else(|| {
+            panels.push((key, Panel::new(experiment)));
+            panels.len() - 1
+        });
+        let series = Series { target: figure.target.clone(), variant };
+        panels[at].1.figures.push((series, figure));
+    }
+    label(&mut panels);
+    let mut panels: Vec<Panel<'_>> = panels.into_iter().map(|(_, panel)| panel).collect();
+    panels.iter_mut().for_each(Panel::arrange);
+    panels
+}
+
+/// Labels say what is not the same in all panels of an experiment.
+fn label(panels: &mut [(Vec<String>, Panel<'_>)]) {
+    let keys: Vec<Vec<String>> = panels.iter().map(|(key, _)| key.clone()).collect();
+    for (key, panel) in panels {
+        let like: Vec<&Vec<String>> = keys.iter().filter(|other| other[0] == key[0]).collect();
+        let differs = |at: usize| like.iter().any(|other| other[at] != key[at]);
+        let words = (1..key.len()).filter(|at| differs(*at)).map(|at| match (at, &*key[at]) {
+            (1, "") => "usual form".to_owned(),
+            (1, form) => format!("form {form}"),
+            (2, "") => "usual".to_owned(),
+            (4, store) => format!("store {store}"),
+            (5, path) => format!("path {path}"),
+            (_, word) => word.to_owned(),
+        });
+        panel.label = words.collect::<Vec<_>>().join(", ");
+    }
+}
+
+impl<'a> Panel<'a> {
+    fn new(experiment: &'a str) -> Self {
+        let (label, figures, series, points) = Default::default();
+        Self { experiment, label, figures, series, points }
+    }
+
+    fn arrange(&mut self) {
+        for (series, figure) in &self.figures {
+            if series.variant != REPEATED && !self.series.contains(series) {
+                self.series.push(series.clone());
+            }
+            let point = (figure.threads, figure.bs);
+            if !self.points.contains(&point) {
+                self.points.push(point);
+            }
+        }
+        self.points.sort_unstable();
+        self.series.sort_by_key(|series| (!series.is_own(), series.target != "uext4"));
+    }
+
+    /// What its points differ in; `None` of a single one.
+    pub(crate) fn axis(&self) -> Option<Axis> {
+        let (first, last) = (self.points.first()?, self.points.last()?);
+        match (first.0 != last.0, self.points.len() > 1) {
+            (true, _) => Some(Axis::Threads),
+            (_, true) => Some(Axis::Bytes),
+            _ => None,
+        }
+    }
+
+    /// The metric that its verdict goes by.
+    pub(crate) fn headline(&self) -> Option<&'static str> {
+        HEADLINES.iter().copied().find(|metric| self.has(metric))
+    }
+
+    pub(crate) fn has(&self, metric: &str) -> bool {
+        self.figures.iter().any(|(_, figure)| figure.metric == metric)
+    }
+
+    /// Its metrics, in the order in which they come.
+    pub(crate) fn metrics(&self) -> Vec<&'a str> {
+        let mut metrics = Vec::new();
+        for (_, figure) in &self.figures {
+            if !metrics.contains(&figure.metric.as_str()) {
+                metrics.push(&figure.metric);
+            }
+        }
+        metrics
+    }
+
+    /// Figures by round.
+    pub(crate) fn rounds(
+        &self,
+        series: &Series,
+        point: (u32, u32),
+        metric: &str,
+    ) -> BTreeMap<u32, f64> {
+        let own = self.figures.iter().filter(|(of, figure)| {
+            of == series && (figure.threads, figure.bs) == point && figure.metric == metric
+        });
+        own.map(|(_, figure)| (figure.round, figure.value)).collect()
+    }
+
+    pub(crate) fn spread(
+        &self,
+        series: &Series,
+        point: (u32, u32),
+        metric: &str,
+    ) -> Option<Spread> {
+        Spread::of(self.rounds(series, point, metric).into_values())
+    }
+
+    pub(crate) fn unit(&self, metric: &str) -> &'a str {
+        let like = self.figures.iter().find(|(_, figure)| figure.metric == metric);
+        like.map_or("", |(_, figure)| &figure.unit)
+    }
+
+    /// Keys of the files of a series at a point, by round.
+    pub(crate) fn keys(&self, series: &Series, point: (u32, u32)) -> Vec<String> {
+        let own = self.figures.iter().filter(|(of, figure)| {
+            of == series && (figure.threads, figure.bs) == point && figure.round > 0
+        });
+        let mut keys: Vec<String> = own.map(|(_, figure)| figure.key()).collect();
+        keys.sort();
+        keys.dedup();
+        keys
+    }
+
+    /// The ratios of a target to itself: those to the run that repeats it, or of successive rounds
+    /// where there is none.
+    pub(crate) fn repeated(&self, series: &Series, point: (u32, u32), metric: &str) -> Vec<f64> {
+        let own = self.rounds(series, point, metric);
+        let again = Series { target: series.target.clone(), variant: REPEATED.to_owned() };
+        let again = self.rounds(&again, point, metric);
+        if series.is_default() && !again.is_empty() {
+            let pairs = own.iter().filter_map(|(round, own)| Some(own / again.get(round)?));
+            return pairs.collect();
+        }
+        let own: Vec<f64> = own.into_values().collect();
+        own.chunks_exact(2).map(|pair| pair[1] / pair[0]).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figure(variant: &str, threads: u32, round: u32, value: f64) -> Figure {
+        Figure {
+            experiment: "E0".into(),
+            target: "uext4".into(),
+            variant: variant.into(),
+            store: "ram".into(),
+            path: "device".into(),
+            threads,
+            bs: 4096,
+            form: String::new(),
+            metric: "iops".into(),
+            value,
+            unit: "1/s".into(),
+            round,
+        }
+    }
+
+    #[test]
+    fn journals_and_parts_of_a_load_are_panels_and_options_are_series() {
+        let variants = ["default", "journal=4", "nodelalloc,journal=4", "nodelalloc", "aa"];
+        let figures = variants.map(|variant| figure(variant, 1, 1, 1.0));
+        let panels = panels(&figures);
+        let labels: Vec<&str> = panels.iter().map(|panel| &*panel.label).collect();
+        assert_eq!(labels, ["usual", "journal=4"]);
+        assert!(panels.iter().all(|panel| panel.series.len() == 2), "{panels:?}");
+        assert_eq!(divide("warm"), (String::new(), "warm".to_owned()));
+    }
+
+    #[test]
+    fn a_repeated_target_gives_the_noise_of_its_rounds() {
+        let mut figures = vec![figure("default", 1, 1, 2.0), figure("default", 1, 2, 4.0)];
+        let own = Series { target: "uext4".into(), variant: String::new() };
+        assert_eq!(panels(&figures)[0].repeated(&own, (1, 4096), "iops"), [2.0]);
+        figures.push(figure("aa", 1, 1, 2.0));
+        figures.push(figure("aa", 1, 2, 5.0));
+        assert_eq!(panels(&figures)[0].repeated(&own, (1, 4096), "iops"), [1.0, 0.8]);
+    }
+
+    #[test]
+    fn the_name_of_a_runs_files_has_plain_characters() {
+        let key = figure("a=b,c d/..", 16, 3, 0.0).key();
+        assert_eq!(key, "E0-one-16-4096-uext4-a=b_c_d_..-r3");
+    }
+}

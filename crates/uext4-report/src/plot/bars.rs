@@ -1,0 +1,217 @@
+//! Rows: a label, and below it a bar, a stack, or marks on an axis.
+
+use super::canvas::{Canvas, GRID, INK, Look, MUTED, Shape, Side, width_of};
+use super::scale::Scale;
+
+/// A bar with what its figure lies between.
+#[derive(Clone, Debug)]
+pub(crate) struct Bar {
+    pub(crate) label: String,
+    pub(crate) look: Look,
+    pub(crate) value: f64,
+    pub(crate) bounds: (f64, f64),
+    /// The figure as text.
+    pub(crate) text: String,
+}
+
+/// Marks on a line.
+#[derive(Clone, Debug)]
+pub(crate) struct Dots {
+    pub(crate) label: String,
+    pub(crate) look: Look,
+    /// From least to most.
+    pub(crate) values: Vec<(f64, Shape)>,
+}
+
+/// A bar of parts.
+#[derive(Clone, Debug)]
+pub(crate) struct Stack {
+    pub(crate) label: String,
+    pub(crate) parts: Vec<(Look, f64)>,
+    /// The sum as text.
+    pub(crate) text: String,
+}
+
+/// A ratio with its interval.
+#[derive(Clone, Debug)]
+pub(crate) struct Forest {
+    pub(crate) label: String,
+    pub(crate) look: Look,
+    pub(crate) mean: f64,
+    pub(crate) bounds: Option<(f64, f64)>,
+    pub(crate) goal: Option<f64>,
+}
+
+const LEFT: i32 = 2;
+const AXIS: i32 = 30;
+/// A label is a column where there is room, of so many pixels at most; else it stands above.
+const COLUMN_MAX: i32 = 300;
+const WIDE_FROM: u32 = 500;
+
+/// Where rows and their labels lie.
+#[derive(Clone, Copy)]
+struct Rows {
+    count: i32,
+    /// Pixels of the column of labels; 0 where they stand above.
+    column: i32,
+}
+
+impl Rows {
+    fn of<'a>(width: u32, labels: impl Iterator<Item = &'a str>) -> Self {
+        let (mut count, mut longest) = (0, 0);
+        for label in labels {
+            count += 1;
+            longest = longest.max(width_of(label));
+        }
+        let has_column = width >= WIDE_FROM && longest <= COLUMN_MAX;
+        Self { count, column: if has_column { longest + 14 } else { 0 } }
+    }
+
+    const fn row(self) -> i32 {
+        if self.column > 0 { 30 } else { 44 }
+    }
+
+    const fn left(self) -> i32 {
+        if self.column > 0 { self.column } else { LEFT }
+    }
+
+    const fn bottom(self) -> i32 {
+        self.count * self.row()
+    }
+
+    const fn height(self, axis: i32) -> u32 {
+        (self.bottom() + axis + 6) as u32
+    }
+
+    /// Writes the label of a row, and returns the middle of what is below it or beside it.
+    fn label(self, canvas: &Canvas<'_>, row: usize, label: &str) -> i32 {
+        let top = row as i32 * self.row();
+        if self.column > 0 {
+            canvas.text(label, (LEFT, top + 15), Side::Right, INK);
+            return top + 15;
+        }
+        canvas.fitting(label, (LEFT, top + 10), canvas.width - LEFT, INK);
+        top + 29
+    }
+}
+
+/// Bars from 0.
+pub(crate) fn bars(width: u32, label: &str, rows: &[Bar]) -> String {
+    let texts = rows.iter().map(|row| width_of(&row.text)).max().unwrap_or(0);
+    let at_rows = Rows::of(width, rows.iter().map(|row| row.label.as_str()));
+    Canvas::draw((width, at_rows.height(0)), label, |canvas| {
+        let right = canvas.width - texts - 12;
+        let scale = Scale::zero(rows.iter().flat_map(|row| [row.value, row.bounds.1]));
+        let left = at_rows.left();
+        let x = |value| left + (scale.place(value) * f64::from(right - left)) as i32;
+        for (at, row) in rows.iter().enumerate() {
+            let middle = at_rows.label(canvas, at, &row.label);
+            let end = x(row.value).max(left + 1);
+            canvas.area((left, middle - 7), (end, middle + 7), row.look.ink(), 0.85);
+            let (low, high) = (x(row.bounds.0), x(row.bounds.1));
+            if high - low > 3 {
+                canvas.path(&[(low, middle), (high, middle)], INK, 1, false);
+                for x in [low, high] {
+                    canvas.path(&[(x, middle - 4), (x, middle + 4)], INK, 1, false);
+                }
+            }
+            let text = end.max(high) + 8;
+            canvas.text(&row.text, (text, middle), Side::Right, INK);
+        }
+    })
+}
+
+/// Marks by a logarithmic axis.
+pub(crate) fn dots(width: u32, label: &str, rows: &[Dots], text: &dyn Fn(f64) -> String) -> String {
+    let scale = Scale::log(rows.iter().flat_map(|row| row.values.iter().map(|(v, _)| *v)));
+    let at_rows = Rows::of(width, rows.iter().map(|row| row.label.as_str()));
+    Canvas::draw((width, at_rows.height(AXIS)), label, |canvas| {
+        let x = axis(canvas, scale, at_rows, text);
+        for (at, row) in rows.iter().enumerate() {
+            let middle = at_rows.label(canvas, at, &row.label);
+            let ends = row.values.first().zip(row.values.last());
+            if let Some(((first, _), (last, _))) = ends {
+                let line = [(x(*first), middle), (x(*last), middle)];
+                canvas.path(&line, row.look.ink(), 2, false);
+            }
+            for (value, shape) in &row.values {
+                canvas.mark((x(*value), middle), Look { shape: *shape, ..row.look });
+            }
+        }
+    })
+}
+
+/// Bars of parts, by one scale.
+pub(crate) fn stacked(width: u32, label: &str, rows: &[Stack]) -> String {
+    let sum = |row: &Stack| row.parts.iter().map(|(_, value)| value).sum::<f64>();
+    let texts = rows.iter().map(|row| width_of(&row.text)).max().unwrap_or(0);
+    let at_rows = Rows::of(width, rows.iter().map(|row| row.label.as_str()));
+    Canvas::draw((width, at_rows.height(0)), label, |canvas| {
+        let right = canvas.width - texts - 12;
+        let scale = Scale::until(rows.iter().map(sum).fold(0.0, f64::max));
+        let left = at_rows.left();
+        let x = |value| left + (scale.place(value) * f64::from(right - left)) as i32;
+        for (at, row) in rows.iter().enumerate() {
+            let middle = at_rows.label(canvas, at, &row.label);
+            let mut before = 0.0;
+            for (look, value) in &row.parts {
+                let (from, to) = (x(before), x(before + value));
+                if to > from {
+                    canvas.area((from, middle - 8), (to, middle + 8), look.ink(), 0.9);
+                }
+                before += value;
+            }
+            canvas.text(&row.text, (x(before) + 8, middle), Side::Right, INK);
+        }
+    })
+}
+
+/// Ratios with their intervals beside 1, and goals as hollow marks.
+pub(crate) fn forest(
+    width: u32,
+    label: &str,
+    rows: &[Forest],
+    text: &dyn Fn(f64) -> String,
+) -> String {
+    let values = rows.iter().flat_map(|row| {
+        let (lower, upper) = row.bounds.unwrap_or((row.mean, row.mean));
+        [row.mean, lower, upper, row.goal.unwrap_or(1.0), 1.0]
+    });
+    let scale = Scale::log(values);
+    let at_rows = Rows::of(width, rows.iter().map(|row| row.label.as_str()));
+    Canvas::draw((width, at_rows.height(AXIS)), label, |canvas| {
+        let x = axis(canvas, scale, at_rows, text);
+        canvas.path(&[(x(1.0), 0), (x(1.0), at_rows.bottom())], MUTED, 2, false);
+        for (at, row) in rows.iter().enumerate() {
+            let middle = at_rows.label(canvas, at, &row.label);
+            if let Some((lower, upper)) = row.bounds {
+                let line = [(x(lower), middle), (x(upper), middle)];
+                canvas.path(&line, row.look.ink(), 3, false);
+            }
+            if let Some(goal) = row.goal {
+                let x = x(goal);
+                canvas.path(&[(x, middle - 9), (x, middle + 9)], INK, 2, true);
+            }
+            canvas.mark((x(row.mean), middle), row.look);
+        }
+    })
+}
+
+/// Draws the axis below so many rows, and returns where a value lies.
+fn axis<'a>(
+    canvas: &'a Canvas<'_>,
+    scale: Scale,
+    rows: Rows,
+    text: &dyn Fn(f64) -> String,
+) -> impl Fn(f64) -> i32 + use<'a> {
+    let (left, right) = (rows.left() + 12, canvas.width - 26);
+    let bottom = rows.bottom() + 2;
+    let x = move |value: f64| left + (scale.place(value) * f64::from(right - left)) as i32;
+    let about = usize::try_from(canvas.width / 75).unwrap_or(4);
+    for tick in scale.ticks(about) {
+        let at = x(tick);
+        canvas.path(&[(at, 2), (at, bottom)], GRID, 1, false);
+        canvas.text(&text(tick), (at, bottom + 14), Side::Middle, MUTED);
+    }
+    x
+}

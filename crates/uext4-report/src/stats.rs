@@ -1,0 +1,120 @@
+//! Medians, and how sure a ratio is.
+
+/// Draws of the bootstrap.
+const DRAWS: usize = 4000;
+/// Part of the draws outside an interval.
+const OUTSIDE: f64 = 0.05;
+const SEED: u64 = 0x7565_7874_3462_6f6f;
+/// Standard errors that two runs of the same build may differ by.
+const NOISE_SIGMAS: f64 = 2.0;
+
+/// Median, least and most of some figures.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Spread {
+    pub(crate) median: f64,
+    pub(crate) least: f64,
+    pub(crate) most: f64,
+    pub(crate) count: usize,
+}
+
+impl Spread {
+    pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let mut values: Vec<f64> = values.into_iter().collect();
+        values.sort_by(f64::total_cmp);
+        let (least, most, count) = (*values.first()?, *values.last()?, values.len());
+        let middle = count / 2;
+        let median = if count.is_multiple_of(2) {
+            f64::midpoint(values[middle - 1], values[middle])
+        } else {
+            values[middle]
+        };
+        Some(Self { median, least, most, count })
+    }
+}
+
+/// Mean of the ratios of rounds, and what it lies between with 95 %.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Interval {
+    pub(crate) mean: f64,
+    /// `None` of a single ratio, which tells nothing about itself.
+    pub(crate) bounds: Option<(f64, f64)>,
+    pub(crate) pairs: usize,
+}
+
+impl Interval {
+    /// By the percentile bootstrap over the rounds, of logarithms: twice and half as good cancel.
+    pub(crate) fn of(ratios: &[f64]) -> Option<Self> {
+        let logs = logarithms(ratios);
+        let mean = mean(&logs)?.exp();
+        let bounds = (logs.len() > 1).then(|| {
+            let mut random = Random(SEED);
+            let mut draw = || {
+                let drawn = (0..logs.len()).map(|_| logs[random.below(logs.len())]);
+                drawn.sum::<f64>() / logs.len() as f64
+            };
+            let mut means: Vec<f64> = (0..DRAWS).map(|_| draw()).collect();
+            means.sort_by(f64::total_cmp);
+            let at = |part: f64| means[((part * DRAWS as f64) as usize).min(DRAWS - 1)].exp();
+            (at(OUTSIDE / 2.0), at(1.0 - OUTSIDE / 2.0))
+        });
+        Some(Self { mean, bounds, pairs: logs.len() })
+    }
+}
+
+/// What the mean ratio of so many pairs may be off 1 for two runs of the same, as a logarithm: from
+/// ratios of a target to itself.
+pub(crate) fn noise(same: &[f64], pairs: usize) -> Option<f64> {
+    let logs = logarithms(same);
+    let squares = mean(&logs.iter().map(|log| log * log).collect::<Vec<_>>())?;
+    (pairs > 0).then(|| NOISE_SIGMAS * (squares / pairs as f64).sqrt())
+}
+
+fn logarithms(ratios: &[f64]) -> Vec<f64> {
+    let positive = ratios.iter().filter(|ratio| **ratio > 0.0 && ratio.is_finite());
+    positive.map(|ratio| ratio.ln()).collect()
+}
+
+fn mean(logs: &[f64]) -> Option<f64> {
+    (!logs.is_empty()).then(|| logs.iter().sum::<f64>() / logs.len() as f64)
+}
+
+/// The same draws in every report (xorshift).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % end as u64) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_of_an_even_number_lies_between_the_two_in_the_middle() {
+        let spread = Spread::of([4.0, 1.0, 3.0, 2.0]).unwrap();
+        assert_eq!((spread.median, spread.least, spread.most, spread.count), (2.5, 1.0, 4.0, 4));
+        assert_eq!(Spread::of([]), None);
+    }
+
+    #[test]
+    fn an_interval_holds_its_mean_and_one_round_has_none() {
+        let interval = Interval::of(&[0.5, 2.0, 1.0, 1.1]).unwrap();
+        let (lower, upper) = interval.bounds.unwrap();
+        assert!(lower < interval.mean && interval.mean < upper, "{interval:?}");
+        assert_eq!(Interval::of(&[2.0]).unwrap().bounds, None);
+        // A figure of 0 has no ratio.
+        assert_eq!(Interval::of(&[f64::INFINITY, 0.0, f64::NAN]), None);
+    }
+
+    #[test]
+    fn noise_falls_with_the_number_of_pairs() {
+        let few = noise(&[1.1, 0.9], 2).unwrap();
+        assert!(noise(&[1.1, 0.9], 8).unwrap() < few);
+        assert_eq!(noise(&[], 3), None);
+    }
+}

@@ -31,6 +31,11 @@ const PACKAGES: &[(&str, &str, &str)] = &[
     ("git", "git", "a program that people run, on a mount"),
     ("rsync", "rsync", "the same"),
     ("sqlite3", "sqlite3", "a database whose mount is killed"),
+    (
+        "python3-plyvel",
+        "/usr/lib/python3/dist-packages/plyvel/__init__.py",
+        "LevelDB, which crashtest tests",
+    ),
     ("postgresql", "pg_createcluster", "the same, with a server of its own"),
     ("stress-ng", "stress-ng", "the load of `cargo xtask soak`"),
     ("util-linux", "fsfreeze", "a dirty image of a live kernel mount"),

@@ -62,6 +62,14 @@ const OTHERS: &[(&str, Statuses)] = &[
         ],
     ),
     (
+        "crashtest",
+        &[
+            ("0", "No state failed."),
+            ("1", "The check fails on a state that a loss of power can leave."),
+            ("2", "The command line is wrong, or a command failed: nothing was tested."),
+        ],
+    ),
+    (
         "mount.uext4",
         &[
             ("0", "It is mounted, or unmounted."),

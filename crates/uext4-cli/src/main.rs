@@ -143,6 +143,7 @@ enum Verb {
     Rm(rm::Args),
     Mv(mv::Args),
     Lab(lab::Args),
+    Crashtest(verb::crashtest::Args),
     Manual(manual::Args),
     Completions(completions::Args),
 }
@@ -205,6 +206,7 @@ fn main() -> ExitCode {
         Verb::Rm(args) => rm::run(&args),
         Verb::Mv(args) => mv::run(&args),
         Verb::Lab(args) => lab::run(args),
+        Verb::Crashtest(args) => verb::crashtest::run(&args),
         Verb::Manual(args) => manual::run(&args, Command::command()),
         Verb::Completions(args) => completions::run(&args, Command::command()),
     };

@@ -42,6 +42,16 @@ impl Progress {
         Runs { progress, expected, place: done, began: Instant::now(), first: done }
     }
 
+    /// Shows something else that is waited for.
+    pub(crate) fn change(&self, what: String) {
+        self.bar.set_message(what);
+    }
+
+    /// Does what prints to the terminal.
+    pub(crate) fn aside(&self, print: impl FnOnce()) {
+        self.bar.suspend(print);
+    }
+
     /// Prints a line beside it.
     pub(crate) fn tell(&self, line: &str) {
         self.bar.suspend(|| remark(line));

@@ -26,6 +26,9 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("umount", "128+N"),
     // lab.rs, which runs loads
     ("lab", "1"),
+    // crashtest.rs, which needs a mount
+    ("crashtest", "0"),
+    ("crashtest", "1"),
     // system.rs, mounts by mount(8)
     ("mount.uext4", "0"),
 ];
@@ -112,6 +115,7 @@ fn every_row_is_true() {
     cases.case("lab", 0, ["lab", "list"]);
     cases.case("lab", 2, ["lab", "run", "frobnicate"]);
     cases.case("lab", 2, ["lab", "compare", "/nonexistent", "/nonexistent"]);
+    cases.case("crashtest", 2, ["crashtest", "--run", "true"]);
 
     for (status, words) in [(1, &["--frobnicate"][..]), (32, &["/nonexistent", "/nonexistent"])] {
         let helper = dir.join("mount.uext4");

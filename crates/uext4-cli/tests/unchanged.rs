@@ -82,6 +82,7 @@ const VERBS: &[(&str, Does)] = &[
     ("rm", Changes(&[])),
     ("mv", Changes(&[])),
     ("lab", Apart("makes its own images")),
+    ("crashtest", Apart("makes its own images")),
     ("manual", Apart("has no image")),
     ("completions", Apart("has no image")),
 ];

@@ -6,6 +6,7 @@
 mod common;
 
 use common::{Script, Shown, base, contents, shown};
+use uext4_crashtest::trace::{Call, FileId};
 
 const OLD: &[u8] = b"old content";
 const NEW: &[u8] = b"new content, longer";
@@ -76,6 +77,19 @@ fn a_rename_is_durable_by_fsync_of_the_file_and_not_by_fdatasync() {
         let states = states(&script, "ordered", "");
         assert!(has(&states, "/moved", "ok", Some(OLD)));
         assert_eq!(has(&states, "/old", "ok", Some(OLD)), !is_durable);
+    }
+}
+
+/// The kernel commits the names of a directory at fdatasync(2) of it: SQLite calls nothing else.
+#[test]
+fn names_are_durable_by_fdatasync_of_their_directory() {
+    for data_only in [false, true] {
+        let mut script = Script::default();
+        script.rename(1, "old", "moved", None);
+        script.call(Call::Sync { file: FileId::ROOT, data_only }).print("ok");
+        let states = states(&script, "ordered", "");
+        assert!(has(&states, "/moved", "ok", Some(OLD)));
+        assert!(!has(&states, "/old", "ok", Some(OLD)), "data_only {data_only}");
     }
 }
 

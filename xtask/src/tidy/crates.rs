@@ -46,6 +46,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "uext4-fuse",
             "uext4-lab",
             "uext4-report",
+            "uext4-crashtest",
         ],
     ),
     // The only crate that knows rivals.

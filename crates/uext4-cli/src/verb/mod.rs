@@ -6,6 +6,7 @@ pub(crate) mod chmod;
 pub(crate) mod chown;
 pub(crate) mod completions;
 pub(crate) mod cp;
+pub(crate) mod crashtest;
 pub(crate) mod df;
 pub(crate) mod diff;
 pub(crate) mod du;

@@ -106,15 +106,15 @@ impl History {
                 }
                 self.changes(index, *file, true);
                 if let Some(name) = name {
-                    self.changes(index, name.parent, false);
+                    self.changes(index, name.parent, true);
                 }
             }
             Call::Link { file, name } => self.names(index, *file, 1, name.parent),
             Call::Remove { file, name } => self.names(index, *file, -1, name.parent),
             Call::Rename { file, from, to, replaced, exchange } => {
                 self.changes(index, *file, false);
-                self.changes(index, from.parent, false);
-                self.changes(index, to.parent, false);
+                self.changes(index, from.parent, true);
+                self.changes(index, to.parent, true);
                 if let Some(replaced) = replaced {
                     let lost = if *exchange { 0 } else { -1 };
                     self.names(index, *replaced, lost, to.parent);
@@ -156,7 +156,8 @@ impl History {
         }
     }
 
-    /// A step changes an inode, and with `data` what fdatasync waits for.
+    /// A step changes an inode, and with `data` what fdatasync waits for: of a directory all of its
+    /// names.
     fn changes(&mut self, index: usize, file: FileId, data: bool) {
         self.in_journal(index, file, data);
         if self.structure.last() != Some(&index) {
@@ -181,7 +182,7 @@ impl History {
 
     fn names(&mut self, index: usize, file: FileId, change: i64, parent: FileId) {
         self.changes(index, file, false);
-        self.changes(index, parent, false);
+        self.changes(index, parent, true);
         if let Some(history) = self.files.get_mut(&file) {
             history.count_names(index, change);
         }

@@ -28,6 +28,13 @@ impl Place {
         fs::create_dir(&path).map_err(|error| failed(&path, &error))?;
         Ok(path)
     }
+
+    /// A file in it, with these bytes.
+    pub(super) fn file(&self, name: &str, bytes: &[u8]) -> Result<PathBuf> {
+        let path = self.folder.join(name);
+        fs::write(&path, bytes).map_err(|error| failed(&path, &error))?;
+        Ok(path)
+    }
 }
 
 fn failed(path: &Path, error: &std::io::Error) -> Error {

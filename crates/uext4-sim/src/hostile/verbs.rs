@@ -9,6 +9,7 @@ pub const UNTRIED: &[(&str, &str)] = &[
     ("umount", "takes no image"),
     ("sync", "takes no image"),
     ("lab", "makes its own images"),
+    ("crashtest", "makes its own images"),
     ("manual", "takes no image"),
     ("completions", "takes no image"),
 ];

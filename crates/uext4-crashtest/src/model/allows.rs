@@ -13,9 +13,6 @@ use crate::model::spec::StateSpec;
 use crate::model::tree::{Node, Tree};
 use crate::trace::{Attributes, Call, FileId, NewFile};
 
-/// Blocks of a write of which a part may be committed.
-const PARTS: u64 = 8;
-
 impl Explorer {
     /// Whether a loss of power after some of these numbers of steps could leave this tree. If not,
     /// the reason for each prefix of the journal that was tried.
@@ -35,11 +32,7 @@ impl Explorer {
             self.steps()[..least].iter().for_each(|step| names.apply(step));
             for committed in least..=crash {
                 let paths = names.paths();
-                let parts = match self.guarantees().allocates_late() {
-                    true => 0..0,
-                    false => 0..PARTS,
-                };
-                for part in parts.map(Some).chain([None]) {
+                for part in (0..self.parts(committed)).map(Some).chain([None]) {
                     let spec = StateSpec { committed, part, ..everything.clone() };
                     match self.differs(tree, &paths, &spec)? {
                         None => return Ok(Ok(())),

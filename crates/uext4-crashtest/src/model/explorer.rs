@@ -114,6 +114,19 @@ impl Explorer {
         self.printed[crash.min(self.steps.len())]
     }
 
+    /// The blocks of the last step of a prefix of the journal, if it is a write that goes there
+    /// block by block; 0 otherwise.
+    pub(crate) fn parts(&self, committed: usize) -> u64 {
+        let last = committed.checked_sub(1).map(|last| &self.steps[last].call);
+        match last {
+            Some(Call::Write { offset, data, .. }) if !self.guarantees().allocates_late() => {
+                let block = self.history.block;
+                (offset + data.len() as u64).div_ceil(block) - offset / block
+            }
+            _ => 0,
+        }
+    }
+
     /// The nearest moment that is possible, and what is promised then.
     pub(crate) fn moment(&self, spec: &StateSpec) -> (Moment, Promises) {
         let crash = spec.crash.min(self.steps.len());

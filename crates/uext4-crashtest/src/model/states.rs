@@ -233,7 +233,8 @@ impl States<'_> {
         let commits = self.commits(crash);
         let mut spec = self.explorer.everything(crash);
         spec.committed = commits[self.random.below(commits.len())];
-        spec.part = self.random.one_in(2).then(|| self.random.below(4) as u64);
+        let parts = self.explorer.parts(spec.committed) as usize;
+        spec.part = (parts > 1 && self.random.one_in(2)).then(|| self.random.below(parts) as u64);
         let (moment, promises) = self.explorer.moment(&spec);
         // How many blocks have their newest version differs from state to state.
         let newest = self.random.below(101);

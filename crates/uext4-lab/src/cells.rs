@@ -14,7 +14,7 @@ use crate::target::Target;
 /// Memory that is left to everything else when images lie in it.
 const MEMORY_LEFT: u64 = 512 << 20;
 /// What any run takes beside its load, in seconds: images, mounts, checks.
-const RUN_SECONDS: f64 = 0.4;
+const RUN_SECONDS: f64 = 0.25;
 
 /// A candidate in a setting, in all rounds.
 #[derive(Clone, Debug)]
@@ -33,6 +33,8 @@ pub struct Cell {
     pub variant: String,
     /// Expected time of all its rounds, in seconds.
     pub seconds: f64,
+    /// Its rounds.
+    pub rounds: u32,
     /// Space for images that it takes at most, in bytes.
     pub bytes: u64,
 }
@@ -43,7 +45,7 @@ impl Plan {
     pub fn cells(&self) -> Vec<Cell> {
         let mut targets = self.targets.clone();
         targets.retain(|target| target.obstacle(self).is_none());
-        self.loads.iter().flat_map(|load| self.cells_of(load, &targets)).collect()
+        self.loads.iter().flat_map(|load| self.of(load).cells_of(load, &targets)).collect()
     }
 
     fn cells_of(&self, load: &'static Load, targets: &[Target]) -> Vec<Cell> {
@@ -68,6 +70,7 @@ impl Plan {
                         target: candidate.target,
                         variant: storm::variant_name(&candidate.variant, journal),
                         seconds: self.run_seconds(load) * f64::from(self.rounds),
+                        rounds: self.rounds,
                         bytes,
                     }));
                 }
@@ -124,7 +127,8 @@ impl Plan {
             json!({
                 "experiment": cell.load.id, "form": cell.form.map(Form::name),
                 "threads": cell.threads, "bs": cell.bs, "target": cell.target.name(),
-                "variant": cell.variant, "seconds": (cell.seconds * 10.0).round() / 10.0,
+                "variant": cell.variant, "rounds": cell.rounds,
+                "seconds": (cell.seconds * 10.0).round() / 10.0,
                 "bytes": cell.bytes,
             })
         };
@@ -155,6 +159,7 @@ impl Plan {
             "churn": self.ageing.churn,
             "seed": self.ageing.seed,
             "aa": self.aa,
+            "quick": self.quick,
         })
     }
 }

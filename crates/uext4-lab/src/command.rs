@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::error::{Doing, Error, Result};
+use crate::leftovers;
 
 /// Where a program is: administrators' folders count, which a user's PATH may lack.
 pub(crate) fn find(name: &str) -> Option<PathBuf> {
@@ -91,7 +92,7 @@ pub(crate) fn status<A: AsRef<OsStr>>(name: &str, args: &[A]) -> Result<(Option<
 fn command(name: &str) -> Result<Command> {
     let program = find(name).ok_or_else(|| Error::new(format!("{name} is not installed")))?;
     let mut command = Command::new(program);
-    command.env("LC_ALL", "C").stdin(Stdio::null());
+    leftovers::mark(&mut command).env("LC_ALL", "C").stdin(Stdio::null());
     Ok(command)
 }
 

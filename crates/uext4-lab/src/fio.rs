@@ -14,6 +14,7 @@ use serde_json::Value;
 use crate::bench::Latencies;
 use crate::command;
 use crate::error::{Doing, Error, Result};
+use crate::leftovers;
 
 /// How often it is looked whether fio has ended.
 const STEP: Duration = Duration::from_millis(10);
@@ -48,7 +49,7 @@ fn start(args: &[String], log: &Path) -> Result<Child> {
     let program = command::find("fio").ok_or_else(|| Error::new("fio is not installed"))?;
     let output = File::create(log).doing("making a log")?;
     let errors = output.try_clone().doing("making a log")?;
-    Command::new(program)
+    leftovers::mark(&mut Command::new(program))
         .args(args)
         .stdin(Stdio::null())
         .stdout(output)

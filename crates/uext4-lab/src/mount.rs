@@ -17,6 +17,7 @@ use rustix::mount::{UnmountFlags, unmount};
 
 use crate::command;
 use crate::error::{Doing, Error, Result};
+use crate::leftovers;
 
 /// How long a daemon may take to mount, or a busy mount to become idle.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -51,7 +52,7 @@ impl Mount {
         let output = File::create(log).doing("making a log")?;
         let errors = output.try_clone().doing("making a log")?;
         let name = command.get_program().to_string_lossy().into_owned();
-        let daemon = command
+        let daemon = leftovers::mark(&mut command)
             .stdin(Stdio::null())
             .stdout(output)
             .stderr(errors)

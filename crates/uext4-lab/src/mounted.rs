@@ -7,6 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use crate::command;
 use crate::error::{Doing, Error, Result};
+use crate::leftovers;
 use crate::load::SmallFiles;
 use crate::tree;
 use crate::worker::{Verb, dir_name};
@@ -55,7 +56,7 @@ impl Workers {
     ) -> Result<Self> {
         let mut workers = Self { running: Vec::new() };
         for part in 0..count {
-            let mut child = Command::new(program)
+            let mut child = leftovers::mark(&mut Command::new(program))
                 .args(["lab", "worker", verb.name()])
                 .arg(dir)
                 .args([files.dirs, files.per_dir, part, count].map(|number| number.to_string()))

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::append::Ageing;
 use crate::error::{Error, Result};
 use crate::evidence::{Resumed, RunName, TargetRun};
+use crate::leftovers::Watch;
 use crate::load::{Form, Forms, How, Load};
 use crate::report::Measurement;
 use crate::stage::{Route, Store};
@@ -52,6 +53,8 @@ pub struct Plan {
     pub ageing: Ageing,
     /// Sizes of the journal of E0, in MiB.
     pub journals: Vec<u32>,
+    /// Whether scale, time, rounds, threads and sizes are those that each load has for this.
+    pub quick: bool,
     /// Whether the first own target runs a second time in each round, in variant `aa`: what the
     /// machine alone makes of it.
     pub aa: bool,
@@ -87,6 +90,7 @@ impl Default for Plan {
             aged: false,
             ageing: Ageing::default(),
             journals: vec![storm::JOURNAL_MIB],
+            quick: false,
             aa: false,
             out: None,
             resumed: Arc::default(),
@@ -98,6 +102,23 @@ impl Default for Plan {
 }
 
 impl Plan {
+    /// The plan as it is for a load.
+    pub(crate) fn of(&self, load: &Load) -> Self {
+        let mut plan = self.clone();
+        if self.quick {
+            let quick = load.quick;
+            (plan.scale, plan.rounds) = (quick.scale, quick.rounds);
+            plan.duration = Duration::from_secs_f64(quick.seconds);
+            if plan.threads.is_empty() {
+                plan.threads = quick.threads.to_vec();
+            }
+            if plan.blocks.is_empty() {
+                plan.blocks = quick.sizes.to_vec();
+            }
+        }
+        plan
+    }
+
     /// Numbers of threads that a load is run with.
     #[must_use]
     pub fn threads_of(&self, load: &Load) -> Vec<u32> {
@@ -163,6 +184,7 @@ pub enum Event<'a> {
 /// What lies outside the targets: no room, no archive; an early end. Failures of targets are
 /// events.
 pub fn run(plan: &Plan, tell: &mut dyn FnMut(Event<'_>)) -> Result<()> {
+    let _watch = plan.command.as_deref().map(Watch::start).transpose()?;
     let mut targets = Vec::new();
     for &target in &plan.targets {
         if !plan.loads.iter().any(|load| target.takes(load)) {
@@ -173,8 +195,12 @@ pub fn run(plan: &Plan, tell: &mut dyn FnMut(Event<'_>)) -> Result<()> {
             None => targets.push(target),
         }
     }
+    // Loads on the tree share its images, and so its scale.
+    let tree = plan.loads.iter().find(|load| matches!(load.how, How::Tree(..)));
+    let tree_plan = tree.map(|load| plan.of(load));
     let mut runner = None;
     for &load in &plan.loads {
+        let plan = &plan.of(load);
         let mut takers = targets.clone();
         takers.retain(|target| target.takes(load));
         for &target in &takers {
@@ -190,10 +216,10 @@ pub fn run(plan: &Plan, tell: &mut dyn FnMut(Event<'_>)) -> Result<()> {
             How::Tree(work, start) => (work, start),
         };
         if runner.is_none() {
-            runner = Some(Runner::new(plan)?);
+            runner = tree_plan.as_ref().map(Runner::new).transpose()?;
         }
         if let Some(runner) = &mut runner {
-            runner.run(load, (work, start), &takers, tell)?;
+            runner.run(plan, load, (work, start), &takers, tell)?;
         }
     }
     Ok(())
@@ -223,5 +249,31 @@ impl Plan {
             unit: crate::report::unit(figure.metric),
             round: run.round,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::loads::LOADS;
+    use crate::target::Target;
+
+    #[test]
+    fn all_loads_fit_into_a_quarter_of_an_hour_if_they_have_to() {
+        let plan = Plan {
+            loads: LOADS.iter().collect(),
+            // Whatever this machine can run of them: never more than all.
+            targets: Target::ALL.to_vec(),
+            quick: true,
+            aa: true,
+            ..Plan::default()
+        };
+        let seconds: f64 = plan.cells().iter().map(|cell| cell.seconds).sum();
+        assert!(seconds < 720.0, "{seconds}");
+        // Loads on the tree share its images.
+        let trees = LOADS.iter().filter(|load| matches!(load.how, How::Tree(..)));
+        let scales: Vec<_> = trees.map(|load| load.quick.scale).collect();
+        assert!(scales.iter().all(|scale| *scale == scales[0]), "{scales:?}");
+        assert!(LOADS.iter().all(|load| load.quick.rounds > 1));
     }
 }

@@ -13,6 +13,7 @@ use uext4_device::FileDevice;
 
 use crate::command;
 use crate::error::{Doing, Error, Result};
+use crate::leftovers;
 use crate::load::{SMALL_FILE_BYTES, SMALL_FILES};
 use crate::tree::{Tree, scaled};
 
@@ -102,10 +103,12 @@ impl Stage {
     pub(crate) fn new(store: Store, folder: Option<&Path>, image_bytes: u64) -> Result<Self> {
         let folder = folder.unwrap_or(Path::new(store.default_folder()));
         let make = |folder: &Path| {
-            tempfile::Builder::new()
-                .prefix("uext4-lab-")
+            let made = tempfile::Builder::new()
+                .prefix(&format!("uext4-lab-{}-", std::process::id()))
                 .tempdir_in(folder)
-                .doing(format_args!("making a folder in {}", folder.display()))
+                .doing(format_args!("making a folder in {}", folder.display()))?;
+            leftovers::add(made.path());
+            Ok::<_, Error>(made)
         };
         let images = make(folder)?;
         let kind = rustix::fs::statfs(folder).doing("statfs")?.f_type;

@@ -46,15 +46,15 @@ impl<'a> Runner<'a> {
         Ok(Self { plan, stage, tree, builds, bases })
     }
 
-    /// All rounds of a load on those targets.
+    /// All rounds of a load on those targets, by its own plan.
     pub(crate) fn run(
         &mut self,
+        plan: &Plan,
         load: &'static Load,
         how: (Work, Start),
         targets: &[Target],
         tell: &mut dyn FnMut(Event<'_>),
     ) -> Result<()> {
-        let plan = self.plan;
         let candidates = plan.candidates_of(load, targets);
         for form in plan.forms_of(load) {
             for threads in plan.threads_of(load) {

@@ -53,6 +53,9 @@ struct Mark {
     /// Length of `raw.jsonl` when the run had ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     raw_bytes: Option<u64>,
+    /// When it had, in seconds since the command began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    seconds: Option<f64>,
     /// A number that all rounds go by.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     number: Option<u32>,
@@ -152,7 +155,12 @@ impl Evidence {
             Event::Ended(name) => return self.end_run(&name.key()),
             Event::Found(key, number) => {
                 let key = (*key).to_owned();
-                return self.mark(&Mark { key, raw_bytes: None, number: Some(*number) });
+                return self.mark(&Mark {
+                    key,
+                    raw_bytes: None,
+                    seconds: None,
+                    number: Some(*number),
+                });
             }
             Event::Skipped(load, target, text) => {
                 let mut line = json!({"event": "skipped", "target": target.name(), "text": text});
@@ -198,7 +206,8 @@ impl Evidence {
         self.raw.write_all(figures.as_bytes()).doing("keeping figures")?;
         self.raw_bytes += figures.len() as u64;
         let (key, raw_bytes) = (key.to_owned(), Some(self.raw_bytes));
-        self.mark(&Mark { key, raw_bytes, number: None })
+        let seconds = Some((self.began.elapsed().as_secs_f64() * 100.0).round() / 100.0);
+        self.mark(&Mark { key, raw_bytes, seconds, number: None })
     }
 
     fn mark(&mut self, mark: &Mark) -> Result<()> {

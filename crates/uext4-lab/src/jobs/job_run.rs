@@ -10,7 +10,9 @@ use crate::evidence::{Served, TargetRun};
 use crate::fio;
 use crate::jobs::job_figures;
 use crate::jobs::job_file::JobFile;
-use crate::load::{How, Load, THREADS};
+use crate::leftovers::Watch;
+use crate::load::{How, Load};
+use crate::loads::THREADS;
 use crate::plan::{Event, Plan};
 use crate::stage::{self, Medium};
 use crate::target::{Opened, Target};
@@ -63,6 +65,7 @@ impl FioJob {
 /// # Errors
 /// No room; an early end. Failures of targets are events.
 pub fn run_fio(plan: &Plan, job: &FioJob, tell: &mut dyn FnMut(Event<'_>)) -> Result<()> {
+    let _watch = plan.command.as_deref().map(Watch::start).transpose()?;
     let load = job.load();
     let mut targets = Vec::new();
     for &target in &plan.targets {

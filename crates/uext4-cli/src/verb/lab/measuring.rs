@@ -40,7 +40,7 @@ pub(super) fn tell(plan: &Plan, json: bool, source: Source<'_>) -> Result<()> {
 
 /// The plan in a line.
 fn sum(plan: &Plan, cells: &[Cell]) -> String {
-    let runs = cells.len() * plan.rounds as usize;
+    let runs: u32 = cells.iter().map(|cell| cell.rounds).sum();
     let seconds: f64 = cells.iter().map(|cell| cell.seconds).sum();
     let largest = cells.iter().map(|cell| cell.bytes).max().unwrap_or(0);
     let done = match plan.resumed.count() {
@@ -97,8 +97,8 @@ struct Measuring<'a> {
 impl<'a> Measuring<'a> {
     fn new(json: bool, plan: &'a Plan, cells: &[Cell], evidence: Option<Evidence>) -> Self {
         let runs = cells.iter().flat_map(|cell| {
-            let each = cell.seconds / f64::from(plan.rounds);
-            std::iter::repeat_n(each, plan.rounds as usize)
+            let each = cell.seconds / f64::from(cell.rounds);
+            std::iter::repeat_n(each, cell.rounds as usize)
         });
         Self {
             json,

@@ -69,6 +69,9 @@ pub(crate) struct Args {
     /// Part of the full size, for quick runs
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
+    /// All loads in a quarter of an hour: a scale, a time, rounds, threads and sizes for each
+    #[arg(long, conflicts_with_all = ["scale", "seconds", "rounds"])]
+    quick: bool,
     /// With --out: look at one more run of each candidate of E0 to E4 and S1, and tell why they
     /// differ: stacks, waits, latencies, counters
     #[arg(long, requires = "out")]
@@ -150,6 +153,7 @@ pub(super) fn plan(args: &Args) -> Result<Plan> {
             |mib| JOURNAL_MIB.contains(&mib),
             "a journal has 4 to 40,000 MiB",
         )?,
+        quick: args.quick,
         aa: args.out.is_some() && !args.no_aa,
         out: None,
         resumed: Arc::default(),

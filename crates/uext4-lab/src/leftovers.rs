@@ -1,0 +1,188 @@
+//! What a run leaves if it is killed: a process of its own ends and removes that.
+//!
+//! What: a run that ends by itself, in success, failure or by a signal that can be caught, has
+//! nothing left. For one that cannot do anything any more [`watch`] is there: it waits until the
+//! pipe from the run is closed, and then kills the run's processes, unmounts what is mounted in its
+//! folders, takes their loop devices away and removes them.
+//!
+//! Invariants: processes of a run are known by a word in their environment, which is the run's
+//! alone; mounts and loop devices by folders that the run has made. Nothing else is touched.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::{self, BufRead, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use rustix::mount::{UnmountFlags, unmount};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::command;
+use crate::error::{Doing, Result};
+
+/// The variable by which processes of a run are known.
+const VARIABLE: &str = "UEXT4_LAB_RUN";
+/// How often it is tried again: a killed process takes a moment to go.
+const TRIES: u32 = 100;
+const STEP: Duration = Duration::from_millis(50);
+
+/// The watching process, while there is one.
+static WATCHING: Mutex<Option<Watching>> = Mutex::new(None);
+
+struct Watching {
+    /// Runs of this process that go on.
+    runs: usize,
+    child: Child,
+    pipe: ChildStdin,
+}
+
+fn lock() -> MutexGuard<'static, Option<Watching>> {
+    WATCHING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The word of this process.
+fn token() -> &'static str {
+    static TOKEN: OnceLock<String> = OnceLock::new();
+    TOKEN.get_or_init(|| {
+        let id = fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap_or_default();
+        format!("{}-{}", std::process::id(), id.trim())
+    })
+}
+
+/// Makes a process of the run known as such.
+pub(crate) fn mark(command: &mut Command) -> &mut Command {
+    command.env(VARIABLE, token())
+}
+
+/// A folder of the run: it goes if the run is killed.
+pub(crate) fn add(folder: &Path) {
+    if let Some(watching) = &mut *lock() {
+        use std::os::unix::ffi::OsStrExt;
+        // A watching process that was killed: the run itself still ends well.
+        let _ = watching.pipe.write_all(&[folder.as_os_str().as_bytes(), b"\n"].concat());
+    }
+}
+
+/// Keeps the watching process, which ends with the last of these.
+pub(crate) struct Watch;
+
+impl Watch {
+    /// Starts it, by the uext4 command `program`, if there is none yet.
+    pub(crate) fn start(program: &Path) -> Result<Self> {
+        let mut watching = lock();
+        if let Some(watching) = &mut *watching {
+            watching.runs += 1;
+            return Ok(Self);
+        }
+        let mut child = Command::new(program)
+            .args(["lab", "worker", "watch", token()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .doing("starting what cleans up")?;
+        let pipe = child.stdin.take();
+        *watching = pipe.map(|pipe| Watching { runs: 1, child, pipe });
+        Ok(Self)
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let mut watching = lock();
+        let is_last = watching.as_mut().is_none_or(|watching| {
+            watching.runs -= 1;
+            watching.runs == 0
+        });
+        if let Some(Watching { mut child, pipe, .. }) = watching.take_if(|_| is_last) {
+            drop(pipe);
+            // It had nothing to do.
+            let _ = child.wait();
+        }
+    }
+}
+
+/// The watching process: until its input ends, and then until nothing is left.
+///
+/// # Errors
+/// Wrong arguments.
+pub(crate) fn watch(args: &[OsString]) -> Result<()> {
+    let [token] = args else { return Err(crate::error::Error::new("watch: wrong arguments")) };
+    // Signals of the terminal are for the run.
+    let _ = rustix::process::setsid();
+    let mut folders = Vec::new();
+    for line in io::stdin().lock().split(b'\n') {
+        use std::os::unix::ffi::OsStringExt;
+        folders.push(PathBuf::from(OsString::from_vec(line.doing("watch: input")?)));
+    }
+    for _ in 0..TRIES {
+        if clean(token, &folders) {
+            break;
+        }
+        thread::sleep(STEP);
+    }
+    Ok(())
+}
+
+/// Takes away what is there; whether nothing was.
+fn clean(token: &OsStr, folders: &[PathBuf]) -> bool {
+    let running = processes(token);
+    for pid in &running {
+        let _ = kill_process(*pid, Signal::KILL);
+    }
+    let mounts = mounts_in(folders);
+    for dir in mounts.iter().rev() {
+        if rustix::process::geteuid().is_root() {
+            let _ = unmount(dir, UnmountFlags::DETACH);
+        } else {
+            let _ = command::status("fusermount3", &["-uz".as_ref(), dir.as_os_str()]);
+        }
+    }
+    let loops = loops_of(folders);
+    for device in &loops {
+        let _ = command::status("losetup", &["--detach".as_ref(), device.as_os_str()]);
+    }
+    let there = folders.iter().filter(|folder| folder.exists()).count();
+    if running.is_empty() && mounts.is_empty() {
+        for folder in folders {
+            let _ = fs::remove_dir_all(folder);
+        }
+    }
+    running.is_empty() && mounts.is_empty() && loops.is_empty() && there == 0
+}
+
+/// Processes with that word in their environment.
+fn processes(token: &OsStr) -> Vec<Pid> {
+    let wanted = format!("{VARIABLE}={}", token.to_string_lossy());
+    let is_ours = |pid: &str| {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|word| word == wanted.as_bytes())
+    };
+    let entries = fs::read_dir("/proc").into_iter().flatten().filter_map(io::Result::ok);
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let numbers = names.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
+    let ours = numbers.filter(|pid| is_ours(pid));
+    ours.filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
+}
+
+/// Mounts in those folders, in the order in which they were made.
+fn mounts_in(folders: &[PathBuf]) -> Vec<PathBuf> {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let dirs = table.lines().filter_map(|line| line.split(' ').nth(4)).map(PathBuf::from);
+    dirs.filter(|dir| folders.iter().any(|folder| dir.starts_with(folder))).collect()
+}
+
+/// Loop devices over files in those folders.
+fn loops_of(folders: &[PathBuf]) -> Vec<PathBuf> {
+    let entries = fs::read_dir("/sys/block").into_iter().flatten().filter_map(io::Result::ok);
+    let is_ours =
+        |backing: &str| folders.iter().any(|folder| Path::new(backing).starts_with(folder));
+    let devices = entries.filter_map(|entry| {
+        let backing = fs::read_to_string(entry.path().join("loop/backing_file")).ok()?;
+        is_ours(&backing).then(|| Path::new("/dev").join(entry.file_name()))
+    });
+    devices.collect()
+}

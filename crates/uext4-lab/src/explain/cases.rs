@@ -25,6 +25,8 @@ pub struct Case {
     operations: Option<u32>,
     scale: f64,
     seconds: f64,
+    /// Whether the file system is aged before.
+    aged: bool,
     /// Variants that are run beside the default of the load.
     variants: &'static [&'static str],
     moves: &'static [Move],
@@ -68,6 +70,7 @@ const CASE: Case = Case {
     operations: None,
     scale: 0.1,
     seconds: 1.0,
+    aged: false,
     variants: &[],
     moves: &[],
 };
@@ -124,6 +127,34 @@ pub const CASES: &[Case] = &[
         moves: &[down("mb_reserve=off", "mb_preallocation_hits")],
         ..CASE
     },
+    // With preallocation there are too few searches to see how they are made.
+    Case {
+        load: "E1a",
+        form: Some(Form::Foreign),
+        threads: 32,
+        scale: 0.05,
+        variants: &[
+            "mb_reserve=off",
+            "mb_reserve=off,mb_free=global",
+            "mb_reserve=off,mb_stream_goal=global",
+            "mb_reserve=off,mb_stream_goal=global,mb_trylock=0",
+        ],
+        moves: &[
+            up("mb_free=global", "lock_waits_frees"),
+            up("mb_stream_goal=global", "mb_busy_skips"),
+            down("mb_trylock=0", "mb_busy_skips"),
+        ],
+        ..CASE
+    },
+    Case {
+        load: "E1b",
+        threads: 16,
+        scale: 0.05,
+        aged: true,
+        variants: &["mb_optimize_scan=0"],
+        moves: &[up("mb_optimize_scan=0", "mb_cr_goal_fast_groups_considered")],
+        ..CASE
+    },
     Case {
         load: "E0",
         target: Target::Kernel,
@@ -168,6 +199,7 @@ impl Case {
             duration: Duration::from_secs_f64(self.seconds),
             operations: self.operations,
             variants: self.variants.iter().map(|&variant| variant.to_owned()).collect(),
+            aged: self.aged,
             forms: self.form.into_iter().collect(),
             blocks: vec![4096],
             journals: vec![if self.target == Target::Kernel { 128 } else { 4 }],

@@ -131,7 +131,6 @@ impl Counts {
                 *reading = reading.since(earlier);
             }
         }
-        self.histograms.retain(|_, reading| reading.count > 0);
         for (name, (waits, ms)) in &mut self.locks {
             let earlier = before.locks.get(name).copied().unwrap_or_default();
             (*waits, *ms) = (*waits - earlier.0, *ms - earlier.1);
@@ -139,6 +138,7 @@ impl Counts {
         }
         self.locks.retain(|_, (waits, _)| *waits > 0.0);
         self.add_means();
+        self.histograms.retain(|_, reading| reading.count > 0);
         self
     }
 

@@ -195,3 +195,38 @@ fn number(value: f64) -> String {
         _ => format!("{value:.1e}"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::Target;
+
+    fn between(a: (Target, &str), b: (Target, &str)) -> Option<String> {
+        difference_of(&Candidate::new(a.0, a.1), &Candidate::new(b.0, b.1))
+    }
+
+    #[test]
+    fn candidates_that_differ_by_one_thing_are_pairs() {
+        let own = |variant| (Target::Uext4, variant);
+        let (kernel, lock) = ((Target::Kernel, DEFAULT), (Target::Kernel, "dioread_lock"));
+        let said = |what: &str| Some(what.to_owned());
+        assert_eq!(between(kernel, lock), said("dioread_lock"));
+        assert_eq!(between(own(DEFAULT), kernel), said("kernel instead of uext4"));
+        assert_eq!(between(own(DEFAULT), lock), None);
+        assert_eq!(between(own(DEFAULT), own("a=1,b=2")), said("a=1,b=2"));
+        assert_eq!(between(own("a=1"), own("a=1,b=2")), said("b=2"));
+        assert_eq!(between(own("a=1,b=2"), own("a=1")), said("without b=2"));
+        assert_eq!(between(own("a=1"), own("a=2")), said("a=2 instead of a=1"));
+        assert_eq!(between(own("a=1"), own("b=1")), None);
+        // The size of the journal belongs to the load.
+        assert_eq!(between(own("journal=4"), own("a=1,b=2,journal=4")), said("a=1,b=2"));
+        let (ring, fio) = ((Target::Kernel, "io_uring"), (Target::Kernel, "libaio"));
+        assert_eq!(between(ring, fio), said("libaio instead of io_uring"));
+    }
+
+    #[test]
+    fn numbers_have_as_many_digits_as_tell_something() {
+        let said = [0.0, 0.000_123, 0.0123, 1.25, 1234.5].map(number);
+        assert_eq!(said, ["0", "1.2e-4", "0.012", "1.2", "1234"]);
+    }
+}

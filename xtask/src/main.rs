@@ -8,6 +8,7 @@
 
 mod bisect;
 mod conform;
+mod crashtest;
 mod demo;
 mod licences;
 mod long;
@@ -74,6 +75,12 @@ enum Verb {
         /// (uext4 resize) in place of loads, with --seed, --seconds and --rounds.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         rest: Vec<OsString>,
+    },
+    /// Databases and their mistakes under `uext4 crashtest`: 10,000 states each, of PostgreSQL 500.
+    Crashtest {
+        /// Only those with this in their name, such as SQLite.
+        #[arg(long, value_name = "TEXT", default_value = "")]
+        only: String,
     },
     /// The whole engine from one seed: schedule, device, faults, losses of power, all judged.
     #[command(disable_help_flag = true)]
@@ -195,6 +202,7 @@ fn main() -> ExitCode {
             long::growths(&rest)
         }
         Verb::Crash { rest } => long::run("crash", &rest),
+        Verb::Crashtest { only } => crashtest::run(&only),
         Verb::Simulate { rest } => long::run("simulate", &rest),
         Verb::Kill9 { rest } => long::run("kill9", &rest),
         Verb::Programs { rest } => long::run("programs", &rest),

@@ -137,6 +137,26 @@ fn postgresql_needs_fsync() {
 }
 
 #[test]
+fn an_ordinary_user_tests_a_program() {
+    if let Some(why) = no_mount() {
+        skip!("{why}");
+    }
+    if is_root() {
+        if !has("fusermount3") {
+            skip!("no fusermount3");
+        }
+        return common::as_nobody("an_ordinary_user_tests_a_program");
+    }
+    let program = "echo new > g; mv g f; echo done";
+    let check = "[ ! -s \"$UEXT4_CRASHTEST_OUTPUT\" ] || [ \"$(cat f)\" = new ]";
+    let words = |program| ["crashtest", "-q", "--run", program, "--check", check];
+    let unsound = common::run(words(program));
+    assert_eq!(unsound.status.code(), Some(1), "{unsound:?}");
+    let sound = common::run(words("echo new > g; sync g; mv g f; sync .; echo done"));
+    assert_eq!(sound.status.code(), Some(0), "{sound:?}");
+}
+
+#[test]
 fn a_failing_state_is_kept_with_its_timeline() {
     if let Some(why) = no_mount() {
         skip!("{why}");

@@ -47,7 +47,12 @@ pub fn run_program(plan: &Plan, watch: &dyn Watch) -> Result<Program> {
 fn base(plan: &Plan, place: &Place, watch: &dyn Watch) -> Result<MemoryDevice> {
     let device = MemoryDevice::new(plan.image_size);
     // As file systems have that are large enough for a program's data.
-    let options = uext4_mkfs::Options { block_size: Some(4096), ..Default::default() };
+    let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let options = uext4_mkfs::Options {
+        block_size: Some(4096),
+        root_owner: Some(owner),
+        ..Default::default()
+    };
     uext4_mkfs::format(&device, &options)
         .map_err(|error| Error::new(format!("an image of {} bytes: {error}", plan.image_size)))?;
     let Some(setup) = &plan.setup else { return Ok(device) };

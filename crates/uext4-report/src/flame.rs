@@ -8,7 +8,7 @@ use std::fmt::Write;
 use inferno::{differential, flamegraph};
 use maud::{Markup, PreEscaped, html};
 
-use crate::evidence::Evidence;
+use crate::evidence::{Evidence, of_runs};
 use crate::panel::{Panel, Series};
 
 /// Graphs of a report at most, and bytes of one.
@@ -54,7 +54,9 @@ impl Flames {
             for series in &panel.series {
                 let keys: Vec<String> =
                     panel.points.iter().flat_map(|point| panel.keys(series, *point)).collect();
-                left.retain(|key| !keys.contains(key));
+                left.retain(|name| {
+                    !keys.iter().any(|key| of_runs(&evidence.stacks, key).any(|(n, _)| n == *name))
+                });
                 let own = stacks(evidence, &keys);
                 flames.add(panel, series.name(), None, &own);
                 if series.is_default() {
@@ -145,7 +147,7 @@ fn as_data(text: &str) -> String {
 /// The stacks of some runs together.
 fn stacks(evidence: &Evidence, keys: &[String]) -> String {
     let mut all = String::new();
-    for text in keys.iter().filter_map(|key| evidence.stacks.get(key)) {
+    for (_, text) in keys.iter().flat_map(|key| of_runs(&evidence.stacks, key)) {
         all.push_str(text);
         all.push('\n');
     }

@@ -198,11 +198,12 @@ impl<'a> Panel<'a> {
         like.map_or("", |(_, figure)| &figure.unit)
     }
 
-    /// Keys of the files of a series at a point, by round.
+    /// Keys of the files of a series at a point.
     pub(crate) fn keys(&self, series: &Series, point: (u32, u32)) -> Vec<String> {
-        let own = self.figures.iter().filter(|(of, figure)| {
-            of == series && (figure.threads, figure.bs) == point && figure.round > 0
-        });
+        let own = self
+            .figures
+            .iter()
+            .filter(|(of, figure)| of == series && (figure.threads, figure.bs) == point);
         let mut keys: Vec<String> = own.map(|(_, figure)| figure.key()).collect();
         keys.sort();
         keys.dedup();
@@ -269,6 +270,6 @@ mod tests {
     #[test]
     fn the_name_of_a_runs_files_has_plain_characters() {
         let key = figure("a=b,c d/..", 16, 3, 0.0).key();
-        assert_eq!(key, "E0-one-16-4096-uext4-a=b_c_d_..-r3");
+        assert_eq!(key, "E0-one-16-4096-uext4-a=b_c_d_..-r");
     }
 }

@@ -38,11 +38,12 @@ fn default_variant() -> String {
 }
 
 impl Figure {
-    /// The name of the run's files.
+    /// What the names of files of its runs begin with; the number of a run follows. A run that was
+    /// looked at has a number beyond the rounds.
     pub(crate) fn key(&self) -> String {
         let form = if self.form.is_empty() { "one" } else { &self.form };
-        let Self { experiment, threads, bs, target, variant, round, .. } = self;
-        let key = format!("{experiment}-{form}-{threads}-{bs}-{target}-{variant}-r{round}");
+        let Self { experiment, threads, bs, target, variant, .. } = self;
+        let key = format!("{experiment}-{form}-{threads}-{bs}-{target}-{variant}-r");
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "._=-".contains(c);
         key.chars().map(|c| if is_plain(c) { c } else { '_' }).collect()
     }

@@ -46,6 +46,8 @@ pub(crate) struct Evidence {
     pub(crate) waits: BTreeMap<String, Waits>,
     /// Outputs of tools: key of a run, file, text.
     pub(crate) tools: Vec<(String, String, String)>,
+    /// `explain.json`.
+    pub(crate) explain: Option<Value>,
     pub(crate) compare: Option<Value>,
     pub(crate) guard: Option<Value>,
     pub(crate) crash: Option<Value>,
@@ -68,6 +70,15 @@ impl Event {
     pub(crate) fn place(&self) -> impl Iterator<Item = &String> {
         [&self.experiment, &self.target, &self.variant].into_iter().flatten()
     }
+}
+
+/// The files of the runs of a key, in the order of their names.
+pub(crate) fn of_runs<'e, 'k, T>(
+    files: &'e BTreeMap<String, T>,
+    key: &'k str,
+) -> impl Iterator<Item = (&'e String, &'e T)> + use<'e, 'k, T> {
+    let begins = files.range(key.to_owned()..).take_while(move |(name, _)| name.starts_with(key));
+    begins.filter(move |(name, _)| name[key.len()..].bytes().all(|b| b.is_ascii_digit()))
 }
 
 /// Reads a folder.
@@ -95,6 +106,7 @@ pub(crate) fn read(folder: &Path) -> Result<Evidence, Error> {
         evidence.events = reading.lines("events.jsonl", &text);
     }
     evidence.plan = reading.json("plan.json");
+    evidence.explain = reading.json("explain.json");
     evidence.compare = reading.json("compare.json");
     evidence.guard = reading.json("guard.json");
     evidence.crash = reading.json("crash.json");

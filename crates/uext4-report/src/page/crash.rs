@@ -3,19 +3,190 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::block::Table;
+use super::block::{Block, Cell, Legend, Table};
 use super::overview::plain;
+use super::results::list;
+use crate::metric::show;
+use crate::plot::{self, Look, Plot, Span};
+
+/// Calls that the plot of a timeline shows at most: the last before the crash.
+const CALLS_MAX: usize = 40;
+/// Calls of the table of a timeline.
+const ROWS_MAX: usize = 2000;
 
 /// The page.
 pub(super) fn page(crash: &Value) -> Markup {
-    let mut table = Table::new("Crash test", &["what", "value"]);
-    for (name, value) in crash.as_object().into_iter().flatten() {
-        if !value.is_array() && !value.is_object() {
-            table.rows.push(vec![name.replace('_', " ").into(), plain(value).into()]);
-        }
-    }
+    let failure = &crash["failure"];
+    let states = crash["states"].as_u64().unwrap_or(0);
     html! {
         h1 { "Crash test" }
-        (table.markup())
+        p.lead {
+            @if failure.is_object() {
+                strong { "A state that a loss of power could leave fails the check." }
+            } @else if crash["is_exhaustive"] == true {
+                "All " (states) " states that a loss of power could leave pass the check."
+            } @else {
+                "Each of " (states) " states passes the check."
+            }
+        }
+        (summary(crash).markup())
+        @for remark in list(&crash["remarks"]) { p.remark { (plain(remark)) } }
+        @if failure.is_object() { (failed(failure)) }
+        (kinds(crash))
+        @let calls = list(&crash["timeline"]);
+        @if !calls.is_empty() {
+            details {
+                summary { "All calls of the program (" (calls.len()) ")" }
+                (all_calls(calls).markup())
+            }
+        }
     }
+}
+
+/// What was run.
+fn summary(crash: &Value) -> Table {
+    let mut table = Table::new("What was run", &["what", "value"]);
+    let shown = ["guarantees", "states_by_kind", "failure", "timeline", "remarks"];
+    for (name, value) in crash.as_object().into_iter().flatten() {
+        if !shown.contains(&name.as_str()) {
+            table.rows.push(vec![name.replace('_', " ").into(), Cell::words(plain(value))]);
+        }
+    }
+    if !crash["guarantees"].is_null() {
+        let promised = plain(&crash["guarantees"]);
+        table.rows.push(vec!["the file system".into(), Cell::words(promised)]);
+    }
+    table
+}
+
+fn kinds(crash: &Value) -> Markup {
+    let mut table = Table::new("States by what they lacked", &["what they lacked", "states"]);
+    for (kind, count) in crash["states_by_kind"].as_object().into_iter().flatten() {
+        table.rows.push(vec![kind.clone().into(), plain(count).into()]);
+    }
+    html! { @if !table.rows.is_empty() { (table.markup()) } }
+}
+
+/// The smallest state that fails.
+fn failed(failure: &Value) -> Markup {
+    let description = &failure["description"];
+    let steps = list(&description["steps"]);
+    let losses = list(&description["losses"]);
+    html! {
+        h2 { "The smallest state that fails" }
+        p {
+            "The power fails after " (steps.len()) " calls, and "
+            (plain(&description["not_begun"])) " had not begun. The check: "
+            strong { (plain(&failure["status"])) } "."
+            @if failure["fails_again"] == false {
+                " It did not fail a second time: it depends on more than the state."
+            }
+        }
+        @for (title, name) in [("The check said", "said"), ("The program had printed", "printed")] {
+            @if let Some(text) = failure[name].as_str().filter(|text| !text.is_empty()) {
+                h3 { (title) }
+                pre { (text) }
+            }
+        }
+        (timeline(steps, losses).markup())
+        @if !losses.is_empty() {
+            h3 { "What is missing" }
+            (missing(losses).markup())
+        }
+    }
+}
+
+/// Whether something that a step wrote is missing.
+fn lost<'l>(step: &Value, losses: &'l [Value]) -> Option<&'l Value> {
+    losses.iter().find(|loss| loss["step"] == step["step"])
+}
+
+/// How a step stands when the power fails, and its place among the looks of parts.
+fn state(step: &Value, losses: &[Value]) -> (&'static str, usize) {
+    if lost(step, losses).is_some() || step["committed"] == false {
+        ("missing", 0)
+    } else if step["progress"] == "in_flight" {
+        ("on its way", 3)
+    } else {
+        ("returned", 1)
+    }
+}
+
+fn timeline(steps: &[Value], losses: &[Value]) -> Block {
+    let number = |step: &Value, name: &str| step[name].as_f64().unwrap_or(0.0);
+    let title = "What had happened when the power failed";
+    let head = ["call", "started", "returned", "process", "when the power failed", "metadata"];
+    let mut table = Table::new(title, &head);
+    let last = &steps[steps.len().saturating_sub(ROWS_MAX)..];
+    for step in last {
+        let (word, _) = state(step, losses);
+        let how = lost(step, losses)
+            .map_or(String::new(), |loss| format!(": {}", plain(&loss["how"]).replace('_', " ")));
+        let class = if word == "missing" { "loss" } else { "even" };
+        let metadata = match step["committed"].as_bool() {
+            Some(true) => "in the journal",
+            Some(false) => "not in the journal",
+            None => "-",
+        };
+        table.rows.push(vec![
+            plain(&step["call"]).into(),
+            show(number(step, "started_us"), "us").into(),
+            show(number(step, "returned_us"), "us").into(),
+            plain(&step["pid"]).into(),
+            Cell::marked(format!("{word}{how}"), class),
+            Cell::words(metadata),
+        ]);
+    }
+    let shown = &steps[steps.len().saturating_sub(CALLS_MAX)..];
+    let spans: Vec<Span> = shown
+        .iter()
+        .map(|step| Span {
+            label: plain(&step["call"]),
+            look: Look::part(state(step, losses).1),
+            from: number(step, "started_us"),
+            to: number(step, "returned_us"),
+        })
+        .collect();
+    let plot = Plot::of(|width| plot::spans(width, title, &spans));
+    let looks = [("returned, and kept", 1), ("on its way", 3), ("missing", 0)];
+    let legend: Legend =
+        looks.map(|(name, part)| (Look::part(part).patch(), name.to_owned())).into();
+    let note = format!(
+        "Each call from its start to its answer. The plot has the last {} of {}.",
+        shown.len(),
+        steps.len()
+    );
+    Block { title: title.to_owned(), note, plot, legend, table }
+}
+
+fn missing(losses: &[Value]) -> Table {
+    let head = ["file", "from", "bytes", "how", "written by call"];
+    let mut table = Table::new("What is not on the medium", &head);
+    for loss in losses.iter().take(ROWS_MAX) {
+        let path = loss["path"].as_str().unwrap_or("a file without a name").to_owned();
+        table.rows.push(vec![
+            path.into(),
+            plain(&loss["offset"]).into(),
+            plain(&loss["len"]).into(),
+            Cell::words(plain(&loss["how"]).replace('_', " ")),
+            plain(&loss["step"]).into(),
+        ]);
+    }
+    table
+}
+
+fn all_calls(calls: &[Value]) -> Table {
+    let mut table = Table::new("All calls", &["call", "started", "returned", "process"]);
+    for call in calls.iter().take(ROWS_MAX) {
+        let time = |name: &str| show(call[name].as_f64().unwrap_or(0.0), "us").into();
+        let process = call["process"].as_str().map_or_else(|| plain(&call["pid"]), str::to_owned);
+        let row = vec![
+            plain(&call["call"]).into(),
+            time("started_us"),
+            time("returned_us"),
+            Cell::words(process),
+        ];
+        table.rows.push(row);
+    }
+    table
 }

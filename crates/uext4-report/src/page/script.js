@@ -14,7 +14,7 @@
 
   // A graph's script keeps its state in the address, which a frame without one cannot; and it
   // draws itself with a negative width when its frame is hidden.
-  var before = "<script>history.replaceState = function () {};" +
+  var before = "\x3cscript>history.replaceState = function () {};" +
     "function isShown() {" +
     "  var s = document.querySelector('svg'); return s && s.width.baseVal.value > 20; }" +
     "addEventListener('resize', function (e) {" +

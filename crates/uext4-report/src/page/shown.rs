@@ -1,7 +1,7 @@
 //! Blocks of a panel: which plots it has, from which figures.
 
 use super::block::{Block, Legend, Table};
-use crate::evidence::{Evidence, Latency, Waits};
+use crate::evidence::{Evidence, Latency, Waits, of_runs};
 use crate::metric::{self, short, show};
 use crate::panel::{Axis, Panel, Series};
 use crate::plot::{self, Bar, Dots, Line, Look, Plane, Plot, Scale, Shape};
@@ -283,7 +283,10 @@ pub(super) fn of_run<'e, T>(
 ) -> Option<(String, &'e T)> {
     let points = panel.points.iter().rev();
     let keys = points.flat_map(|point| panel.keys(series, *point));
-    keys.into_iter().find_map(|key| files.get(&key).map(|file| (key, file)))
+    keys.into_iter().find_map(|key| {
+        let (name, file) = of_runs(files, &key).next()?;
+        Some((name.clone(), file))
+    })
 }
 
 /// Latency by time.
@@ -293,13 +296,16 @@ fn over_time(evidence: &Evidence, panel: &Panel<'_>) -> Option<Block> {
         (!latency.moments.is_empty()).then(|| (series.clone(), latency))
     };
     let all: Vec<(Series, &Latency)> = panel.series.iter().filter_map(of).collect();
-    let phase = &all.first()?.1.moments.first()?.phase;
+    let moments = || all.iter().flat_map(|(_, latency)| latency.moments.iter());
+    let has = |phase: &&str| moments().any(|moment| moment.phase == *phase);
+    let phase = ["fsync", "request", "write"].into_iter().find(has);
+    let phase = phase.or(moments().next().map(|moment| moment.phase.as_str()))?;
     let mut lines = Vec::new();
     let mut table =
         Table::new("99th percentile over time", &["target", "second", "operations", "median"]);
     table.head.extend(["99th percentile", "longest"].map(str::to_owned));
     for (series, latency) in &all {
-        let moments = latency.moments.iter().filter(|moment| moment.phase == *phase);
+        let moments = latency.moments.iter().filter(|moment| moment.phase == phase);
         let mark = |m: &crate::evidence::Moment| plot::Mark { x: m.t_s, y: m.p99, bounds: None };
         let points: Vec<plot::Mark> = moments.clone().map(mark).collect();
         let has_marks = points.len() < 40;

@@ -1,13 +1,15 @@
 //! Why: for each pair what differs most, where threads waited, and which option is the difference.
 
 use maud::{Markup, html};
+use serde_json::Value;
 
 use super::block::{Block, Cell, Table, breakable, heading};
 use super::experiment::ratio;
 use super::option::changes;
+use super::results::list;
 use super::shown::waits_of;
 use super::{anchor, profiles};
-use crate::evidence::{Evidence, Waits};
+use crate::evidence::{DEFAULT, Evidence, Waits};
 use crate::flame::Flames;
 use crate::metric::{self, HEADLINES, show, times};
 use crate::panel::{Panel, Series};
@@ -200,6 +202,7 @@ fn explain(evidence: &Evidence, pair: &Pair<'_>, flames: &Flames) -> Markup {
             } @else {
                 (counter_table(pair, &counters).markup())
             }
+            (looked_at(evidence, pair))
             @match both {
                 Some((fast, slow)) => {
                     (wait_table(pair, fast, slow).markup())
@@ -236,6 +239,45 @@ fn finding(pair: &Pair<'_>) -> Markup {
         (pair.figure(fast)) " beside " (pair.figure(slow)) "; ratio " (pair.ratio())
         @if pair.verdict.outcome == Outcome::OneRound { ", of one round" }
         "."
+    }
+}
+
+/// What a run that was looked at says of the pair: sentences, and its own counters.
+fn looked_at(evidence: &Evidence, pair: &Pair<'_>) -> Markup {
+    let all = evidence.explain.as_ref().map_or(&[][..], |explain| list(&explain["pairs"]));
+    let (threads, bytes) = pair.verdict.point;
+    let is_side = |side: &Value, series: &Series| {
+        let variant = side["variant"].as_str().unwrap_or(DEFAULT);
+        let plain = if series.is_default() { DEFAULT } else { &series.variant };
+        side["target"] == series.target.as_str() && variant == plain
+    };
+    let found = all.iter().find(|told| {
+        let is_panel = told["experiment"] == pair.panel.experiment
+            && told["threads"] == threads
+            && told["bs"] == bytes;
+        let both = |a, b| is_side(&told["a"], a) && is_side(&told["b"], b);
+        is_panel && (both(&pair.fast, &pair.slow) || both(&pair.slow, &pair.fast))
+    });
+    let Some(found) = found else { return html! {} };
+    let is_turned = is_side(&found["a"], &pair.slow);
+    let (fast, slow) = (pair.fast.name(), pair.slow.name());
+    let head = ["counter", fast.as_str(), slow.as_str(), "of"];
+    let mut table = Table::new("Counters of a run that was looked at", &head);
+    for moved in list(&found["counters"]).iter().take(COUNTERS_MAX) {
+        let of = |name: &str| moved[name].as_f64().map_or("-".to_owned(), |value| show(value, ""));
+        let (a, b) = if is_turned { (of("b"), of("a")) } else { (of("a"), of("b")) };
+        let per = match moved["per"].as_str() {
+            Some("operation") => "an operation",
+            _ => "mean",
+        };
+        let name = moved["name"].as_str().unwrap_or_default().replace('_', " ");
+        table.rows.push(vec![name.into(), a.into(), b.into(), Cell::words(per)]);
+    }
+    html! {
+        @for words in list(&found["words"]).iter().filter_map(Value::as_str) {
+            p { (words) }
+        }
+        @if !table.rows.is_empty() { (table.markup()) }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::canvas::{Canvas, GRID, INK, Look, MUTED, Shape, Side, width_of};
 use super::scale::Scale;
+use crate::metric::short;
 
 /// A bar with what its figure lies between.
 #[derive(Clone, Debug)]
@@ -30,6 +31,15 @@ pub(crate) struct Stack {
     pub(crate) parts: Vec<(Look, f64)>,
     /// The sum as text.
     pub(crate) text: String,
+}
+
+/// A time from one moment to another, in microseconds.
+#[derive(Clone, Debug)]
+pub(crate) struct Span {
+    pub(crate) label: String,
+    pub(crate) look: Look,
+    pub(crate) from: f64,
+    pub(crate) to: f64,
 }
 
 /// A ratio with its interval.
@@ -193,6 +203,22 @@ pub(crate) fn forest(
                 canvas.path(&[(x, middle - 9), (x, middle + 9)], INK, 2, true);
             }
             canvas.mark((x(row.mean), middle), row.look);
+        }
+    })
+}
+
+/// Times on one axis.
+pub(crate) fn spans(width: u32, label: &str, rows: &[Span]) -> String {
+    let first = rows.iter().map(|row| row.from).fold(f64::MAX, f64::min);
+    let last = rows.iter().map(|row| row.to).fold(first, f64::max);
+    let scale = Scale::between(first, last);
+    let at_rows = Rows::of(width, rows.iter().map(|row| row.label.as_str()));
+    Canvas::draw((width, at_rows.height(AXIS)), label, |canvas| {
+        let x = axis(canvas, scale, at_rows, &|value| short(value, "us"));
+        for (at, row) in rows.iter().enumerate() {
+            let middle = at_rows.label(canvas, at, &row.label);
+            let (from, to) = (x(row.from), x(row.to));
+            canvas.area((from, middle - 6), (to.max(from + 3), middle + 6), row.look.ink(), 0.9);
         }
     })
 }

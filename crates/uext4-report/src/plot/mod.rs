@@ -10,7 +10,7 @@ mod canvas;
 mod lines;
 mod scale;
 
-pub(crate) use bars::{Bar, Dots, Forest, Stack, bars, dots, forest, stacked};
+pub(crate) use bars::{Bar, Dots, Forest, Span, Stack, bars, dots, forest, spans, stacked};
 pub(crate) use canvas::{Look, PARTS, Shape};
 pub(crate) use lines::{Line, Mark, Plane, lines};
 pub(crate) use scale::Scale;

@@ -12,7 +12,7 @@ use uext4_crashtest::record::{Recorder, Recording};
 use uext4_crashtest::trace::{Call, FileId};
 use uext4_device::{Device, MemoryDevice};
 use uext4_fuse::attach::{self, Detach};
-use uext4_fuse::{FuseOptions, IoUring, Session};
+use uext4_fuse::{FuseBlk, FuseOptions, IoUring, Session};
 
 /// What reached the disk.
 #[derive(Clone, Debug)]
@@ -58,6 +58,7 @@ impl Disk {
             writeback_cache: false,
             io_uring: IoUring::Off,
             sandbox: false,
+            fuseblk: FuseBlk::Off,
             fs_name: "uext4-recorded-disk".into(),
             ..FuseOptions::default()
         };

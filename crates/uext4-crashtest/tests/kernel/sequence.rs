@@ -183,6 +183,10 @@ pub(crate) fn sequences() -> Vec<(&'static str, Vec<Op>)> {
             ],
         ),
         (
+            "rename-fdatasync",
+            vec![Rename(1, "old", "moved", None), SyncData(1), Mode(1, 0o600), SyncData(1)],
+        ),
+        (
             "truncate-rewrite",
             then(&[Truncate(1, 10000, 0), Write(1, 0, b'n', 9000), Close(1)], commit(4, "c")),
         ),

@@ -45,6 +45,7 @@ const PACKAGES: &[(&str, &str, &str)] = &[
     ("fish", "fish", "its completions"),
     ("groff", "groff", "formats the manual pages"),
     ("mandoc", "mandoc", "a second opinion of the manual pages"),
+    ("chromium", "chromium", "opens the report of the lab"),
 ];
 
 /// What `cargo xtask old-kernel` needs besides, and nothing else does: 200 MB with what they need.

@@ -25,13 +25,14 @@ const METADATA: &[&str] = &[
 /// Checks all packages; a remark on them, or what may not be used.
 fn check() -> Result<String, String> {
     let config = std::fs::read_to_string(workspace::root().join("deny.toml"));
-    let allowed = allowed(&config.map_err(|error| format!("deny.toml: {error}"))?)?;
+    let config = config.map_err(|error| format!("deny.toml: {error}"))?;
+    let (allowed, exceptions) = (allowed(&config)?, exceptions(&config));
     let output = workspace::cargo(METADATA).output().map_err(|error| error.to_string())?;
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).into_owned());
     }
     let metadata = serde_json::from_slice(&output.stdout);
-    judge(&metadata.map_err(|error| format!("cargo metadata: {error}"))?, &allowed)
+    judge(&metadata.map_err(|error| format!("cargo metadata: {error}"))?, &allowed, &exceptions)
 }
 
 /// Both opinions; installs cargo-deny unless `install` is false.
@@ -79,7 +80,24 @@ fn allowed(config: &str) -> Result<Vec<String>, String> {
     Ok(list.split('"').skip(1).step_by(2).map(str::to_owned).collect())
 }
 
-fn judge(metadata: &Value, allowed: &[String]) -> Result<String, String> {
+/// Packages that `deny.toml` allows other licences, with those.
+fn exceptions(config: &str) -> Vec<(String, Vec<String>)> {
+    let line = config.lines().find(|line| line.starts_with("exceptions = ["));
+    let tables = line.unwrap_or_default().split('{').skip(1);
+    let table = |table: &str| {
+        let mut words: Vec<String> =
+            table.split('"').skip(1).step_by(2).map(str::to_owned).collect();
+        // `crate` comes last.
+        Some((words.pop()?, words))
+    };
+    tables.filter_map(table).collect()
+}
+
+fn judge(
+    metadata: &Value,
+    allowed: &[String],
+    exceptions: &[(String, Vec<String>)],
+) -> Result<String, String> {
     let packages = metadata["packages"].as_array().ok_or("cargo metadata: no packages")?;
     let mut refused = Vec::new();
     let mut versions: BTreeMap<&str, usize> = BTreeMap::new();
@@ -87,7 +105,10 @@ fn judge(metadata: &Value, allowed: &[String]) -> Result<String, String> {
         let name = package["name"].as_str().unwrap_or_default();
         *versions.entry(name).or_default() += 1;
         let licence = package["license"].as_str().unwrap_or("no licence");
-        if !is_satisfied(licence, allowed) {
+        let more = exceptions.iter().filter(|(package, _)| package == name);
+        let more = more.flat_map(|(_, licences)| licences.clone());
+        let allowed: Vec<String> = allowed.iter().cloned().chain(more).collect();
+        if !is_satisfied(licence, &allowed) {
             refused.push(format!("{name}: {licence}"));
         }
         match package["source"].as_str() {
@@ -199,12 +220,25 @@ mod tests {
     }
 
     #[test]
+    fn an_exception_is_of_one_package() {
+        let config = "exceptions = [{ allow = [\"CDDL-1.0\"], crate = \"flames\" }]\n";
+        let exceptions = exceptions(config);
+        assert_eq!(exceptions, [("flames".to_owned(), vec!["CDDL-1.0".to_owned()])]);
+        let judge = |name: &str| {
+            let package = serde_json::json!({ "name": name, "license": "CDDL-1.0" });
+            judge(&serde_json::json!({ "packages": [package] }), &list(), &exceptions)
+        };
+        assert_eq!(judge("flames"), Ok("1 packages".to_owned()));
+        assert_eq!(judge("other"), Err("other: CDDL-1.0".to_owned()));
+    }
+
+    #[test]
     fn packages_are_judged_by_licence_and_source() {
         fn package(name: &str, license: Option<&str>, source: Option<&str>) -> Value {
             serde_json::json!({ "name": name, "license": license, "source": source })
         }
         let judge =
-            |packages: &[Value]| judge(&serde_json::json!({ "packages": packages }), &list());
+            |packages: &[Value]| judge(&serde_json::json!({ "packages": packages }), &list(), &[]);
         let own = package("own", Some("MIT OR Apache-2.0"), None);
         let good = package("good", Some("MIT"), Some(REGISTRY));
         let twice = [own.clone(), good.clone(), good.clone()];

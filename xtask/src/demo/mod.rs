@@ -3,14 +3,15 @@
 //! # What
 //! Builds the command as a user would have it, makes an image, brings in a real tree, mounts it,
 //! works on it with ordinary programs, kills the mounting process in the middle of that, recovers,
-//! unmounts and has e2fsck judge the image. Without FUSE the same steps run on the image through
-//! the command's own verbs, and the output says so.
+//! unmounts, has e2fsck judge the image, and measures two loads beside the peers. Without FUSE the
+//! same steps run on the image through the command's own verbs, and the output says so.
 //!
 //! # Invariants
 //! - Nothing stays behind: the mount, the mounting process and the folder go with `Stage`.
 //! - Every step checks what it did; the first that finds something wrong ends the demo.
 
 mod image;
+mod lab;
 mod mount;
 mod stage;
 
@@ -59,7 +60,8 @@ const IN_PROCESS: &[Step] = &[
     step("recover", image::recover),
 ];
 
-const LAST: &[Step] = &[step("e2fsck", image::judge)];
+const LAST: &[Step] =
+    &[step("e2fsck", image::judge), step("a short run of the lab, with its report", lab::measure)];
 
 /// Runs the demo.
 pub(crate) fn run(wanted: Option<&Path>, no_mount: bool, keep: bool) -> Result<(), String> {

@@ -115,6 +115,7 @@ fn every_row_is_true() {
     cases.case("lab", 0, ["lab", "list"]);
     cases.case("lab", 2, ["lab", "run", "frobnicate"]);
     cases.case("lab", 2, ["lab", "compare", "/nonexistent", "/nonexistent"]);
+    cases.case("lab", 125, ["lab", "compare", "--bisect", "/nonexistent", "/nonexistent"]);
     cases.case("crashtest", 2, ["crashtest", "--run", "true"]);
 
     for (status, words) in [(1, &["--frobnicate"][..]), (32, &["/nonexistent", "/nonexistent"])] {

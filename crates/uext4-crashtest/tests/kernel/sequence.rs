@@ -226,6 +226,7 @@ pub(crate) fn sequences() -> Vec<(&'static str, Vec<Op>)> {
                 Sync(1),
             ],
         ),
+        ("data-first", vec![Create(3, "later"), Write(1, 0, b'1', 4096), WriteBack(1)]),
         (
             "sparse",
             then(

@@ -202,6 +202,20 @@ os.copy_file_range(os.open("copied", os.O_RDONLY), os.open("copy", os.O_CREAT | 
 }
 
 #[test]
+fn a_file_made_after_standard_output_was_closed_is_another_file() {
+    let Some(_turn) = turn() else { return };
+    let script = r#"
+import os
+os.write(1, b"ok"); os.close(1)
+for i in range(8):
+    f = os.open("n%d" % i, os.O_CREAT | os.O_WRONLY); os.write(f, b"data"); os.close(f)
+"#;
+    let (_, calls) = recorded("true", script);
+    let writes = calls.iter().filter(|call| call.ends_with(" 0+4")).count();
+    assert_eq!(writes, 8, "{calls:?}");
+}
+
+#[test]
 fn a_command_that_fails_is_one_line_and_leaves_nothing() {
     let Some(_turn) = turn() else { return };
     let daemon = "setsid sh -c \"exec sleep 987654 > held\" & sleep 0.1; exit 3";

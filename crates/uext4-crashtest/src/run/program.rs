@@ -107,6 +107,9 @@ fn run(plan: &Plan, dir: &Path, recording: &Recording) -> Result<Ended> {
             };
             Error::new(format!("a file without a name for standard output: {why}"))
         })?;
+    // Were it closed with the last process that has it, a new file could get its inode number
+    // while the recorder still takes that for the output.
+    let _held = output.try_clone()?;
     job(plan, &plan.run, dir).run(output.into(), Stdio::inherit())
 }
 

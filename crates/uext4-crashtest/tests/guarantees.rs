@@ -6,7 +6,7 @@
 mod common;
 
 use common::{Script, Shown, base, contents, shown};
-use uext4_crashtest::trace::{Call, FileId};
+use uext4_crashtest::trace::{Attributes, Call, FileId};
 
 const OLD: &[u8] = b"old content";
 const NEW: &[u8] = b"new content, longer";
@@ -90,6 +90,22 @@ fn names_are_durable_by_fdatasync_of_their_directory() {
         let states = states(&script, "ordered", "");
         assert!(has(&states, "/moved", "ok", Some(OLD)));
         assert!(!has(&states, "/old", "ok", Some(OLD)), "data_only {data_only}");
+    }
+}
+
+#[test]
+fn a_sync_of_a_directory_commits_all_that_came_before() {
+    for data_only in [false, true] {
+        let mut script = Script::default();
+        // No name of the root changes.
+        script.call(Call::SetAttributes {
+            file: FileId(1),
+            change: Attributes { mode: Some(0o600), ..Attributes::default() },
+        });
+        script.call(Call::Sync { file: FileId::ROOT, data_only }).print("ok");
+        let states = states(&script, "ordered", "");
+        let modes = states.iter().filter(|state| state.printed == "ok");
+        assert!(modes.map(|state| state.spec.committed).all(|steps| steps > 0));
     }
 }
 

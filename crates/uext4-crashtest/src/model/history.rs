@@ -139,7 +139,12 @@ impl History {
             }
             Call::Sync { file, data_only } => {
                 let (all, data) = self.changed.get(file).copied().unwrap_or((0, 0));
-                let needs = if *data_only { data } else { all };
+                let needs = match self.files.contains_key(file) {
+                    true if *data_only => data,
+                    true => all,
+                    // Linux 6.4: of whatever is no regular file, everything is committed.
+                    false => index,
+                };
                 self.syncs.push(Sync { step: index, file: Some(*file), needs });
             }
             Call::SyncAll => self.syncs.push(Sync { step: index, file: None, needs: index }),

@@ -297,6 +297,10 @@ pub(crate) fn sequences() -> Vec<(&'static str, Vec<Op>)> {
             ],
         ),
         (
+            "sync-directory",
+            vec![Mode(1, 0o600), SyncData(0), Rename(1, "old", "moved", None), SyncData(0), Sync(0)],
+        ),
+        (
             "sync-all",
             vec![Create(3, "n"), Write(3, 0, b'n', 5000), SyncAll, Write(3, 0, b'm', 5000)],
         ),

@@ -7,6 +7,7 @@
 //! - A sync stands where it began, because it promises nothing about what came later.
 //! - Calls that failed or changed nothing are not in it.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -171,12 +172,14 @@ pub enum Call {
         value: Option<Vec<u8>>,
     },
     /// fsync(2), of a directory, too; fdatasync(2) with `data_only`. A write with `O_SYNC` or
-    /// `O_DSYNC` is a write and this.
+    /// `O_DSYNC` is a write and this, of its range.
     Sync {
         /// The inode.
         file: FileId,
         /// fdatasync(2), `O_DSYNC`.
         data_only: bool,
+        /// The bytes that are written back; `None` is all of the file.
+        range: Option<Range<u64>>,
     },
     /// sync(2), syncfs(2).
     SyncAll,

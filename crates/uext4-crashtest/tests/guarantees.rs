@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{Script, Shown, base, contents, shown};
+use common::{BLOCK, Script, Shown, base, contents, shown};
 use uext4_crashtest::trace::{Attributes, Call, FileId};
 
 const OLD: &[u8] = b"old content";
@@ -86,7 +86,7 @@ fn names_are_durable_by_fdatasync_of_their_directory() {
     for data_only in [false, true] {
         let mut script = Script::default();
         script.rename(1, "old", "moved", None);
-        script.call(Call::Sync { file: FileId::ROOT, data_only }).print("ok");
+        script.call(Call::Sync { file: FileId::ROOT, data_only, range: None }).print("ok");
         let states = states(&script, "ordered", "");
         assert!(has(&states, "/moved", "ok", Some(OLD)));
         assert!(!has(&states, "/old", "ok", Some(OLD)), "data_only {data_only}");
@@ -102,11 +102,36 @@ fn a_sync_of_a_directory_commits_all_that_came_before() {
             file: FileId(1),
             change: Attributes { mode: Some(0o600), ..Attributes::default() },
         });
-        script.call(Call::Sync { file: FileId::ROOT, data_only }).print("ok");
+        script.call(Call::Sync { file: FileId::ROOT, data_only, range: None }).print("ok");
         let states = states(&script, "ordered", "");
         let modes = states.iter().filter(|state| state.printed == "ok");
         assert!(modes.map(|state| state.spec.committed).all(|steps| steps > 0));
     }
+}
+
+#[test]
+fn a_write_with_o_dsync_makes_no_other_block_durable() {
+    let zeros = vec![0; 3 * BLOCK];
+    let mut script = Script::default();
+    script.write(1, 0, &[b'd'; BLOCK]).write_synced(1, 2 * BLOCK as u64, &[b'c'; BLOCK]);
+    script.print("ok");
+    let explorer = script.explorer(&base(&[("old", &zeros)]), "ordered", "");
+    let firsts: Vec<_> = after_ok(&shown(&explorer, 1000), "/old").into_iter().flatten().collect();
+    assert!(firsts.iter().all(|content| content[2 * BLOCK..] == [b'c'; BLOCK]));
+    for first in [0, b'd'] {
+        assert!(firsts.iter().any(|content| content[..BLOCK] == [first; BLOCK]), "{first}");
+    }
+
+    // What another descriptor appended is a hole, and the end of the range is the size.
+    let mut script = Script::default();
+    script.create(2, "new").write(2, 0, &[b'a'; BLOCK]);
+    script.write_synced(2, BLOCK as u64, &[b'b'; BLOCK]);
+    script.write(2, 2 * BLOCK as u64, &[b'e'; BLOCK]).print("ok");
+    let states = states(&script, "ordered", "");
+    let hole = [vec![0; BLOCK], vec![b'b'; BLOCK]].concat();
+    assert!(has(&states, "/new", "ok", Some(&hole)));
+    let all = after_ok(&states, "/new").into_iter();
+    assert!(all.flatten().all(|content| content.get(BLOCK..2 * BLOCK) == Some(&[b'b'; BLOCK])));
 }
 
 /// The unsynced replacement of a file: what `old` shows afterwards.

@@ -172,8 +172,12 @@ fn text(step: &Step, places: &Places) -> String {
             let verb = if value.is_some() { "setxattr" } else { "removexattr" };
             format!("{verb}({}, {})", path(file), String::from_utf8_lossy(name))
         }
-        Call::Sync { file, data_only: true } => format!("fdatasync({})", path(file)),
-        Call::Sync { file, .. } => format!("fsync({})", path(file)),
+        Call::Sync { file, data_only, range } => {
+            let verb = if *data_only { "fdatasync" } else { "fsync" };
+            let range =
+                range.as_ref().map(|range| format!(", bytes {} to {}", range.start, range.end));
+            format!("{verb}({}{})", path(file), range.unwrap_or_default())
+        }
         Call::SyncAll => "sync()".to_owned(),
         Call::Close { file } => format!("close({})", path(file)),
         Call::Output(bytes) => format!("output({} bytes)", bytes.len()),

@@ -26,13 +26,15 @@ pub(crate) const ZERO_RANGE: u32 = 16;
 pub(crate) const INSERT_RANGE: u32 = 32;
 
 /// A sync of the trace.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Sync {
     pub(crate) step: usize,
     /// `None`: of the whole file system.
     pub(crate) file: Option<FileId>,
     /// Metadata of the steps before this index is in the journal once it has returned.
     pub(crate) needs: usize,
+    /// The blocks whose data is written back; `None`: all.
+    pub(crate) blocks: Option<Range<u64>>,
 }
 
 /// All of a trace.
@@ -137,7 +139,7 @@ impl History {
             Call::SetAttributes { file, .. } | Call::SetXattr { file, .. } => {
                 self.changes(index, *file, false);
             }
-            Call::Sync { file, data_only } => {
+            Call::Sync { file, data_only, range } => {
                 let (all, data) = self.changed.get(file).copied().unwrap_or((0, 0));
                 let needs = match self.files.contains_key(file) {
                     true if *data_only => data,
@@ -145,9 +147,13 @@ impl History {
                     // Linux 6.4: of whatever is no regular file, everything is committed.
                     false => index,
                 };
-                self.syncs.push(Sync { step: index, file: Some(*file), needs });
+                let range = range.as_ref();
+                let blocks = range.map(|it| it.start / self.block..it.end.div_ceil(self.block));
+                self.syncs.push(Sync { step: index, file: Some(*file), needs, blocks });
             }
-            Call::SyncAll => self.syncs.push(Sync { step: index, file: None, needs: index }),
+            Call::SyncAll => {
+                self.syncs.push(Sync { step: index, file: None, needs: index, blocks: None });
+            }
             Call::Close { file } => {
                 let truncated = self
                     .files

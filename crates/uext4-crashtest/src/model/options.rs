@@ -1,6 +1,7 @@
 //! What the medium may hold of a file when the power fails: the rules of docs/crash-model.md.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use crate::model::file_history::FileHistory;
 use crate::model::generation::{Event, SizeEvent, What};
@@ -28,6 +29,8 @@ pub(crate) struct Promises {
     all: usize,
     /// The same of single files.
     files: BTreeMap<FileId, usize>,
+    /// The same of ranges of blocks, in the order of the steps.
+    ranges: BTreeMap<FileId, Vec<(usize, Range<u64>)>>,
     /// The last sync of anything.
     last: Option<usize>,
 }
@@ -102,9 +105,13 @@ impl Promises {
             }
             promises.committed = promises.committed.max(sync.needs);
             promises.last = promises.last.max(Some(sync.step));
-            match sync.file {
-                None => promises.all = promises.all.max(sync.step),
-                Some(file) => {
+            match (sync.file, &sync.blocks) {
+                (None, _) => promises.all = promises.all.max(sync.step),
+                (Some(file), Some(blocks)) => {
+                    let ranges = promises.ranges.entry(file).or_default();
+                    ranges.push((sync.step, blocks.clone()));
+                }
+                (Some(file), None) => {
                     let durable = promises.files.entry(file).or_default();
                     *durable = (*durable).max(sync.step);
                 }
@@ -117,6 +124,10 @@ impl Promises {
     pub(crate) fn durable(&self, file: FileId) -> usize {
         self.all.max(self.files.get(&file).copied().unwrap_or(0))
     }
+
+    fn ranges(&self, file: FileId) -> &[(usize, Range<u64>)] {
+        self.ranges.get(&file).map_or(&[], Vec::as_slice)
+    }
 }
 
 /// What decides about one file.
@@ -126,6 +137,8 @@ struct View<'a> {
     generation: usize,
     moment: Moment,
     durable: usize,
+    /// Ranges of blocks that are durable up to a step.
+    ranges: &'a [(usize, Range<u64>)],
     last_sync: Option<usize>,
 }
 
@@ -141,7 +154,8 @@ impl History {
         let generation = file.generation_at(moment.committed);
         let durable = promises.durable(id);
         let last_sync = promises.last;
-        let view = View { history: self, file, generation, moment, durable, last_sync };
+        let ranges = promises.ranges(id);
+        let view = View { history: self, file, generation, moment, durable, ranges, last_sync };
         let blocks = file.generations[generation].blocks.iter();
         let blocks = blocks.map(|(at, events)| (*at, view.block(*at, events))).collect();
         Some(FileOptions { generation, sizes: view.sizes(), blocks })
@@ -191,7 +205,7 @@ impl View<'_> {
         if gone.is_none() && self.file.began_allocated(self.generation, at) {
             let mut options = BlockOptions::only(start);
             options.newest = end;
-            options.oldest = self.oldest(events, start, end, true);
+            options.oldest = self.oldest(at, events, start, end, true);
             return options;
         }
         self.fresh_block(at, events, start, end)
@@ -208,11 +222,11 @@ impl View<'_> {
         let step = events[first].step;
         let allocated = self.allocated_after(step);
         let is_direct = matches!(events[first].what, What::Written { direct: true, .. });
-        let mut oldest = self.oldest(events, first + 1, end, false);
+        let mut oldest = self.oldest(at, events, first + 1, end, false);
         if let Some(flush) = allocated.filter(|_| guarantees.commit_waits_for_data()) {
             oldest = oldest.max(version_before(events, flush, end));
         }
-        let is_durable = step < self.durable || is_direct;
+        let is_durable = step < self.durable_at(at) || is_direct;
         let has_place = !guarantees.allocates_late() || allocated.is_some();
         let shows_data = guarantees.commit_waits_for_data();
         // Allocated, it reads as zeros only while it is marked as unwritten.
@@ -227,8 +241,8 @@ impl View<'_> {
     }
 
     /// The oldest version from `first` on that can be on the medium.
-    fn oldest(&self, events: &[Event], first: usize, end: usize, in_place: bool) -> usize {
-        let mut oldest = first.max(version_before(events, self.durable, end));
+    fn oldest(&self, at: u64, events: &[Event], first: usize, end: usize, in_place: bool) -> usize {
+        let mut oldest = first.max(version_before(events, self.durable_at(at), end));
         for (index, event) in events.iter().enumerate().take(end).skip(first.saturating_sub(1)) {
             let is_durable = match &event.what {
                 What::Written { direct: true, .. } => self.flushed(event.step),
@@ -245,6 +259,12 @@ impl View<'_> {
             }
         }
         oldest
+    }
+
+    /// What the steps before this wrote in a block is durable.
+    fn durable_at(&self, at: u64) -> usize {
+        let covering = self.ranges.iter().filter(|(_, blocks)| blocks.contains(&at));
+        covering.map(|(step, _)| *step).fold(self.durable, usize::max)
     }
 
     /// A sync of anything began after this step had returned, and has returned itself.
@@ -267,7 +287,13 @@ impl View<'_> {
         let (mut smallest, mut largest) = (generation.first_size, generation.first_size);
         let mut ends = Vec::new();
         let mut durable = false;
+        let mut ranges = self.ranges.iter().peekable();
+        // A sync of a range takes the size no further than to the range's end.
+        let reached = |end: u64, largest: u64| largest.min(end.saturating_mul(block));
         for event in &generation.sizes {
+            while let Some((_, blocks)) = ranges.next_if(|(step, _)| *step <= event.step()) {
+                smallest = smallest.max(reached(blocks.end, largest));
+            }
             if !durable && event.step() >= self.durable {
                 (durable, smallest) = (true, largest);
             }
@@ -285,6 +311,9 @@ impl View<'_> {
                     }
                 }
             }
+        }
+        for (_, blocks) in ranges {
+            smallest = smallest.max(reached(blocks.end, largest));
         }
         if generation.sizes.last().is_some_and(|event| event.step() < self.durable) {
             smallest = largest;

@@ -302,9 +302,12 @@ impl Handler for Recorder {
         let call = Call::Write { file: log.file(node), offset: write.offset, data, direct };
         self.recording.add(&mut log, begun, call);
         drop(log);
-        // Newer kernels also send an FSYNC of their own.
         if syncs {
-            self.fsync(caller, node, write.fh, !has(write.flags, libc::O_SYNC))?;
+            let range = Some(write.offset..write.offset + u64::from(written));
+            let data_only = !has(write.flags, libc::O_SYNC);
+            let call = |log: &mut Log| Some(Call::Sync { file: log.file(node), data_only, range });
+            self.sync(caller, call, || self.inner.fsync(caller, node, write.fh, data_only))?;
+            self.recording.lock().synced_write(caller.pid, node);
         }
         Ok(written)
     }
@@ -326,9 +329,9 @@ impl Handler for Recorder {
     }
 
     fn fsync(&self, caller: Caller, node: u64, handle: u64, data_only: bool) -> Answer<()> {
-        let call = |log: &mut Log| match log.is_output(node) {
+        let call = |log: &mut Log| match log.is_output(node) || log.ends_write(caller.pid, node) {
             true => None,
-            false => Some(Call::Sync { file: log.file(node), data_only }),
+            false => Some(Call::Sync { file: log.file(node), data_only, range: None }),
         };
         self.sync(caller, call, || self.inner.fsync(caller, node, handle, data_only))
     }
@@ -362,7 +365,8 @@ impl Handler for Recorder {
     }
 
     fn fsyncdir(&self, caller: Caller, node: u64, handle: u64, data_only: bool) -> Answer<()> {
-        let call = |log: &mut Log| Some(Call::Sync { file: log.file(node), data_only });
+        let call =
+            |log: &mut Log| Some(Call::Sync { file: log.file(node), data_only, range: None });
         self.sync(caller, call, || self.inner.fsyncdir(caller, node, handle, data_only))
     }
 

@@ -42,6 +42,8 @@ pub(super) struct Log {
     before: Vec<(FileId, u32)>,
     next: u32,
     output: Output,
+    /// Threads in a write that syncs, as the last that was heard of them, and its node.
+    writers: HashMap<u32, u64>,
     echo: Option<Sender<Arc<[u8]>>>,
     bytes: usize,
     processes: BTreeMap<u32, String>,
@@ -81,6 +83,7 @@ impl Recording {
             before: Vec::new(),
             next: FileId::ROOT.0 + 1,
             output: Output::None,
+            writers: HashMap::new(),
             echo,
             bytes: 0,
             processes: BTreeMap::new(),
@@ -142,6 +145,7 @@ impl Recording {
             // A receiver that is gone: the program prints for the trace alone.
             let _ = echo.send(Arc::clone(data));
         }
+        log.writers.remove(&begun.pid);
         log.know(begun.pid);
         log.steps.push(Some(self.step(begun, call)));
     }
@@ -199,6 +203,17 @@ impl Log {
             self.output = Output::Node(node);
         }
         is_it
+    }
+
+    /// A write of a thread has synced its range.
+    pub(super) fn synced_write(&mut self, pid: u32, node: u64) {
+        self.writers.insert(pid, node);
+    }
+
+    /// Whether the FSYNC of a thread is the kernel's own for the write before it, whose range has
+    /// been synced already. The kernel sends it before that write(2) returns; it has no range.
+    pub(super) fn ends_write(&mut self, pid: u32, node: u64) -> bool {
+        self.writers.remove(&pid) == Some(node)
     }
 
     /// Notes something that the trace does not have.

@@ -71,11 +71,18 @@ impl Script {
     }
 
     pub(crate) fn sync(&mut self, file: u32) -> &mut Self {
-        self.call(Call::Sync { file: FileId(file), data_only: false })
+        self.call(Call::Sync { file: FileId(file), data_only: false, range: None })
     }
 
     pub(crate) fn sync_data(&mut self, file: u32) -> &mut Self {
-        self.call(Call::Sync { file: FileId(file), data_only: true })
+        self.call(Call::Sync { file: FileId(file), data_only: true, range: None })
+    }
+
+    /// A write that syncs its own range.
+    pub(crate) fn write_synced(&mut self, file: u32, offset: u64, data: &[u8]) -> &mut Self {
+        let range = Some(offset..offset + data.len() as u64);
+        self.write(file, offset, data);
+        self.call(Call::Sync { file: FileId(file), data_only: true, range })
     }
 
     pub(crate) fn rename(

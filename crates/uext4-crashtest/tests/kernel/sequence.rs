@@ -6,6 +6,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use rustix::fs::{Advice, FallocateFlags, RenameFlags};
+use rustix::io::ReadWriteFlags;
 use uext4_crashtest::trace::{Attributes, Call, FileId};
 
 use crate::common::{Script, in_root};
@@ -17,6 +18,8 @@ pub(crate) enum Op {
     /// Bytes of this kind from an offset on.
     Write(u32, u64, u8, usize),
     Direct(u32, u64, u8, usize),
+    /// With `RWF_DSYNC`.
+    Synced(u32, u64, u8, usize),
     Sync(u32),
     SyncData(u32),
     SyncAll,
@@ -73,6 +76,12 @@ impl<'a> Files<'a> {
                 let direct = options.write(true).custom_flags(libc::O_DIRECT).open(place).unwrap();
                 direct.write_all_at(&buffer[start..start + len], offset).unwrap();
             }
+            Op::Synced(number, offset, byte, len) => {
+                let data = vec![byte; len];
+                let (data, flags) = ([std::io::IoSlice::new(&data)], ReadWriteFlags::DSYNC);
+                let written = rustix::io::pwritev2(file(number), &data, offset, flags).unwrap();
+                assert_eq!(written, len);
+            }
             Op::Sync(number) => file(number).sync_all().unwrap(),
             Op::SyncData(number) => file(number).sync_data().unwrap(),
             Op::SyncAll => rustix::fs::syncfs(file(0)).unwrap(),
@@ -112,6 +121,7 @@ pub(crate) fn note(script: &mut Script, op: Op) {
         Op::Create(file, name) => script.create(file, name),
         Op::Write(file, offset, byte, len) => script.write(file, offset, &vec![byte; len]),
         Op::Direct(file, offset, byte, len) => script.direct(file, offset, &vec![byte; len]),
+        Op::Synced(file, offset, byte, len) => script.write_synced(file, offset, &vec![byte; len]),
         Op::Sync(file) => script.sync(file),
         Op::SyncData(file) => script.sync_data(file),
         Op::SyncAll => script.call(Call::SyncAll),
@@ -297,8 +307,26 @@ pub(crate) fn sequences() -> Vec<(&'static str, Vec<Op>)> {
             ],
         ),
         (
+            "sync-range",
+            vec![
+                Write(2, 0, b'd', 4096),
+                Synced(2, 8192, b'c', 4096),
+                Create(3, "log"),
+                Write(3, 0, b'a', 4096),
+                Synced(3, 4096, b'b', 4096),
+                Write(3, 8192, b'e', 100),
+                Synced(3, 8292, b'f', 100),
+            ],
+        ),
+        (
             "sync-directory",
-            vec![Mode(1, 0o600), SyncData(0), Rename(1, "old", "moved", None), SyncData(0), Sync(0)],
+            vec![
+                Mode(1, 0o600),
+                SyncData(0),
+                Rename(1, "old", "moved", None),
+                SyncData(0),
+                Sync(0),
+            ],
         ),
         (
             "sync-all",

@@ -183,8 +183,8 @@ pub enum Call {
     },
     /// sync(2), syncfs(2).
     SyncAll,
-    /// A descriptor that could write is closed: `auto_da_alloc` flushes at this point what was
-    /// truncated to nothing.
+    /// A descriptor is closed, of readers of changed files, too: `auto_da_alloc` flushes at the
+    /// first one what was truncated to nothing.
     Close {
         /// The inode.
         file: FileId,

@@ -218,6 +218,15 @@ for i in range(8):
 }
 
 #[test]
+fn a_readers_close_is_recorded_of_changed_files_only() {
+    let Some(_turn) = turn() else { return };
+    let script = "exec 3> a; cat < a; exec 3>&-; cat b > /dev/null; sleep 0.3";
+    let program = run_program(&plan("echo > a; echo > b", script), &Quiet).unwrap();
+    let closes = calls(&program).iter().filter(|call| call.starts_with("close")).count();
+    assert_eq!(closes, 2);
+}
+
+#[test]
 fn a_command_that_fails_is_one_line_and_leaves_nothing() {
     let Some(_turn) = turn() else { return };
     let daemon = "setsid sh -c \"exec sleep 987654 > held\" & sleep 0.1; exit 3";

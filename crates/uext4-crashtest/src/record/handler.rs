@@ -321,7 +321,8 @@ impl Handler for Recorder {
         let answer = self.inner.release(caller, node, release);
         let mut log = self.recording.lock();
         let writes = release.flags.cast_signed() & libc::O_ACCMODE != libc::O_RDONLY;
-        if writes && !log.is_output(node) {
+        // A reader's close counts, too, of a file that has been changed.
+        if (writes || log.is_known(node)) && !log.is_output(node) {
             let file = log.file(node);
             self.recording.add(&mut log, begun, Call::Close { file });
         }

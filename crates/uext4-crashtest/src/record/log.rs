@@ -183,6 +183,11 @@ impl Log {
         file
     }
 
+    /// Whether the trace has a file of this node.
+    pub(super) fn is_known(&self, node: u64) -> bool {
+        self.files.contains_key(&node)
+    }
+
     /// The file of a node that was just made. Whatever had its number before is gone.
     pub(super) fn new_file(&mut self, node: u64) -> FileId {
         let file = FileId(self.next);

@@ -159,6 +159,47 @@ fn a_file_renamed_over_another_is_empty_only_without_auto_da_alloc() {
 }
 
 #[test]
+fn a_rename_flushes_no_block_that_had_a_place() {
+    let mut script = Script::default();
+    script.create(2, "temporary").write(2, 0, &[b'a'; 10]).write(2, 0, &[b'b'; 10]);
+    script.rename(2, "temporary", "old", Some(1)).create(3, "later").sync(3).print("ok");
+    let found = after_ok(&states(&script, "ordered", "dioread_lock"), "/old");
+    // The first write may have been written back, with a commit, before the second.
+    assert!(found.contains(&Some(vec![b'a'; 10])) && found.contains(&Some(vec![b'b'; 10])));
+    assert!(!found.contains(&Some(Vec::new())) && !found.contains(&Some(vec![0; 10])));
+}
+
+#[test]
+fn any_close_takes_the_flush_of_a_truncated_file() {
+    let mut script = Script::default();
+    // The first is a reader's.
+    script.truncate(1, OLD.len() as u64, 0).close(1).write(1, 0, NEW).close(1);
+    script.create(3, "later").sync(3).print("ok");
+    assert!(has(&states(&script, "ordered", "dioread_lock"), "/old", "ok", Some(b"")));
+}
+
+#[test]
+fn the_size_of_a_write_comes_with_its_first_block() {
+    for (mode, options) in [("journal", ""), ("ordered", "nodelalloc")] {
+        let mut script = Script::default();
+        script.create(2, "new").write(2, 40000, &[b'x'; 10]).print("ok");
+        let states = states(&script, mode, options);
+        let sizes = after_ok(&states, "/new").into_iter().flatten().map(|content| content.len());
+        assert!(sizes.clone().all(|size| [0, 40010].contains(&size)), "{mode} {options}");
+    }
+}
+
+#[test]
+fn the_end_of_a_new_block_is_clear_after_a_truncate() {
+    let mut script = Script::default();
+    script.create(2, "log").write(2, 0, &[b'x'; BLOCK]).truncate(2, BLOCK as u64, 100);
+    script.truncate(2, 100, BLOCK as u64).create(3, "later").sync(3).print("ok");
+    let found = after_ok(&states(&script, "ordered", ""), "/log");
+    assert!(found.iter().flatten().all(|content| content.iter().skip(100).all(|byte| *byte == 0)));
+    assert!(!found.is_empty());
+}
+
+#[test]
 fn a_file_renamed_to_a_new_name_may_be_empty_with_auto_da_alloc_too() {
     let mut script = Script::default();
     script.create(2, "temporary").write(2, 0, NEW).rename(2, "temporary", "new", None).print("ok");

@@ -205,7 +205,7 @@ impl View<'_> {
         if gone.is_none() && self.file.began_allocated(self.generation, at) {
             let mut options = BlockOptions::only(start);
             options.newest = end;
-            options.oldest = self.oldest(at, events, start, end, true);
+            options.oldest = self.oldest(at, events, start, end);
             return options;
         }
         self.fresh_block(at, events, start, end)
@@ -222,10 +222,8 @@ impl View<'_> {
         let step = events[first].step;
         let allocated = self.allocated_after(step);
         let is_direct = matches!(events[first].what, What::Written { direct: true, .. });
-        let mut oldest = self.oldest(at, events, first + 1, end, false);
-        if let Some(flush) = allocated.filter(|_| guarantees.commit_waits_for_data()) {
-            oldest = oldest.max(version_before(events, flush, end));
-        }
+        // A flush waits for no more: what was allocated before is written in place.
+        let oldest = self.oldest(at, events, first + 1, end);
         let is_durable = step < self.durable_at(at) || is_direct;
         let has_place = !guarantees.allocates_late() || allocated.is_some();
         let shows_data = guarantees.commit_waits_for_data();
@@ -241,15 +239,14 @@ impl View<'_> {
     }
 
     /// The oldest version from `first` on that can be on the medium.
-    fn oldest(&self, at: u64, events: &[Event], first: usize, end: usize, in_place: bool) -> usize {
+    fn oldest(&self, at: u64, events: &[Event], first: usize, end: usize) -> usize {
         let mut oldest = first.max(version_before(events, self.durable_at(at), end));
         for (index, event) in events.iter().enumerate().take(end).skip(first.saturating_sub(1)) {
             let is_durable = match &event.what {
                 What::Written { direct: true, .. } => self.flushed(event.step),
                 // The commit of a truncate waits for the block that it cleared in part.
                 What::Zeroed { .. } => {
-                    in_place
-                        && self.history.guarantees.mode == Mode::Ordered
+                    self.history.guarantees.mode == Mode::Ordered
                         && event.step < self.moment.committed
                 }
                 _ => false,
@@ -301,6 +298,9 @@ impl View<'_> {
                 _ if event.step() >= self.moment.committed => break,
                 SizeEvent::Set { size, .. } => (smallest, largest) = (size, size),
                 SizeEvent::Allocated { .. } => smallest = largest,
+                // No block of it is there: the size goes with the first.
+                SizeEvent::Grown { step, .. }
+                    if step + 1 == self.moment.committed && self.moment.part == Some(0) => {}
                 SizeEvent::Grown { step, from, to, direct } => {
                     let part = self.moment.part.filter(|_| step + 1 == self.moment.committed);
                     let to = part.map_or(to, |part| to.min((from / block + part) * block));

@@ -6,6 +6,7 @@
 mod common;
 
 use common::{BLOCK, Script, Shown, base, contents, shown};
+use uext4_crashtest::model::Tree;
 use uext4_crashtest::trace::{Attributes, Call, FileId};
 
 const OLD: &[u8] = b"old content";
@@ -365,6 +366,27 @@ fn blocks_that_are_shifted_were_written_before() {
     let mut files = found.iter().map(|state| state.tree.file("/file").unwrap());
     assert!(files.clone().any(|file| file == collapsed));
     assert!(files.all(|file| file.len() == 3 * 4096 || file == collapsed));
+}
+
+/// 24 files of a megabyte, one after another, on 16 MiB: more steps than between two checkpoints.
+#[test]
+fn a_file_without_a_name_changes_and_gives_its_room_back() {
+    let mut script = Script::default();
+    for file in 2..26 {
+        script.create(file, "temporary").remove(file, "temporary");
+        for block in 0..16 {
+            script.write(file, block << 16, &[b'x'; 1 << 16]);
+        }
+        let change = Attributes { mode: Some(0o600), ..Attributes::default() };
+        script.call(Call::SetAttributes { file: FileId(file), change });
+        let (name, value) = (b"user.a".to_vec(), Some(b"v".to_vec()));
+        script.call(Call::SetXattr { file: FileId(file), name, value }).close(file);
+    }
+    script.create(100, "last").write(100, 0, NEW).sync(100).print("ok");
+    let explorer = script.explorer(&base(&[("old", OLD)]), "ordered", "");
+    let all = explorer.everything(script.trace.steps.len());
+    let tree = Tree::read(&explorer.image(&all).unwrap()).unwrap();
+    assert_eq!(tree.file("/last"), Some(NEW));
 }
 
 #[test]

@@ -250,9 +250,20 @@ impl Player {
         Ok(())
     }
 
+    /// Forgets a file that has lost its last name, so that its blocks are free: no program can
+    /// give it another name, nor see it after a crash.
+    fn let_go(&mut self, file: FileId) {
+        if self.inodes.get(&file).is_some_and(|inode| self.volume.attr(inode).links == 0) {
+            self.inodes.remove(&file);
+        }
+    }
+
     /// Changes names and attributes.
     fn structure(&mut self, step: &Step) -> Result<()> {
         match &step.call {
+            // A descriptor of a file that has no name any more, and is not kept.
+            Call::SetAttributes { file, .. } | Call::SetXattr { file, .. }
+                if !self.inodes.contains_key(file) => {}
             Call::Create { file, name, kind, attributes } => {
                 let inode = self.create(name.as_ref(), kind, attributes)?;
                 self.inodes.insert(*file, inode);
@@ -269,11 +280,13 @@ impl Player {
                 } else {
                     self.volume.unlink(parent, &name.name)?;
                 }
+                self.let_go(*file);
             }
-            Call::Rename { from, to, exchange, .. } => {
+            Call::Rename { from, to, exchange, replaced, .. } => {
                 let mode = if *exchange { RenameMode::Exchange } else { RenameMode::Replace };
                 let (old, new) = (self.inode(from.parent)?, self.inode(to.parent)?);
                 self.volume.rename(old, &from.name, new, &to.name, mode)?;
+                replaced.map(|file| self.let_go(file));
             }
             Call::SetAttributes { file, change } => {
                 let change = SetAttr {

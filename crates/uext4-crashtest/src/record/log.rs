@@ -15,11 +15,14 @@ use crate::trace::{Call, FileId, Step, Trace};
 /// Node id of the root directory in the FUSE protocol.
 const ROOT_NODE: u64 = 1;
 
+/// What a step costs in memory beside its data, here and in the model.
+const STEP_BYTES: usize = 256;
+
 /// A recording under way; the mount's handler and the runner share it.
 pub struct Recording {
     log: Mutex<Log>,
     begun: Instant,
-    /// Most bytes of data that are kept.
+    /// Most bytes that are kept: of data, and [`STEP_BYTES`] for each step.
     limit: usize,
 }
 
@@ -74,7 +77,7 @@ pub(super) struct Pending {
 }
 
 impl Recording {
-    /// An empty one, for at most `limit` bytes of data. What the program prints goes to `echo`.
+    /// An empty one, for at most `limit` bytes. What the program prints goes to `echo`.
     #[must_use]
     pub fn new(limit: usize, echo: Option<Sender<Arc<[u8]>>>) -> Arc<Self> {
         let log = Log {
@@ -98,7 +101,7 @@ impl Recording {
         self.lock().output = Output::Expected;
     }
 
-    /// Whether the program has written more than is kept: the rest is not recorded.
+    /// Whether the program has done more than is kept: the rest is not recorded.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.lock().bytes > self.limit
@@ -137,6 +140,7 @@ impl Recording {
         if log.has_ended || log.bytes > self.limit {
             return;
         }
+        log.bytes += STEP_BYTES;
         log.bytes += match &call {
             Call::Write { data, .. } | Call::Output(data) => data.len(),
             _ => 0,
@@ -152,6 +156,7 @@ impl Recording {
 
     /// Gives a sync that begins its place.
     pub(super) fn place(&self, log: &mut Log, begun: Begun, call: Call) -> Pending {
+        log.bytes += STEP_BYTES;
         log.know(begun.pid);
         log.steps.push(None);
         Pending { at: log.steps.len() - 1, begun, call }

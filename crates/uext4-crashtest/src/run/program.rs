@@ -17,7 +17,7 @@ use super::{Plan, Watch, failed};
 use crate::error::{Error, Result};
 use crate::record::{Recorded, Recording};
 
-/// Most bytes of data that a recording keeps: all of it is in memory, and states have it again.
+/// Most bytes that a recording keeps: all of it is in memory, and states have it again.
 const DATA_MAX: usize = 1 << 30;
 
 /// What a program has done.
@@ -92,7 +92,7 @@ fn record(
     }
     closed?;
     if recording.is_full() {
-        return Err(failed("run:", &format!("wrote more than {} MiB", DATA_MAX >> 20)));
+        return Err(failed("run:", &format!("more than {} MiB of data and calls", DATA_MAX >> 20)));
     }
     Ok(ended.1)
 }

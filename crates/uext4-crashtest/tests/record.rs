@@ -125,7 +125,7 @@ os.rename("new", "old"); os.link("old", "also"); os.unlink("old"); os.write(1, b
 s = os.open("s", os.O_CREAT | os.O_WRONLY | os.O_DSYNC, 0o600); os.write(s, b"sync")
 os.fdatasync(s)
 os.posix_fallocate(f, 0, 4096); os.setxattr("s", "user.a", b"v"); os.removexattr("s", "user.a")
-os.chmod("s", 0o640); os.mkdir("d"); os.symlink("s", "d/l"); os.rmdir("e")
+os.utime("s", (1, 1)); os.chmod("s", 0o640); os.mkdir("d"); os.symlink("s", "d/l"); os.rmdir("e")
 t = os.open("d", os.O_TMPFILE | os.O_RDWR); os.write(t, b"t")
 os.link("/proc/self/fd/%d" % t, "d/t", src_dir_fd=d, follow_symlinks=True)
 "#;
@@ -162,6 +162,8 @@ os.link("/proc/self/fd/%d" % t, "d/t", src_dir_fd=d, follow_symlinks=True)
     let calls: Vec<_> = calls.iter().map(|call| call.trim_end().to_owned()).collect();
     assert_eq!(calls, expected);
     assert_eq!(program.recorded.trace.before.len(), 2, "old and e were there");
+    assert!(!program.recorded.has_mapped_writes);
+    assert!(program.recorded.remarks.iter().any(|remark| remark.starts_with("times were set")));
     assert!(program.recorded.processes.values().any(|name| name.starts_with("python3")));
     let steps = &program.recorded.trace.steps;
     assert!(steps.iter().all(|step| step.started <= step.returned));
@@ -198,6 +200,7 @@ os.copy_file_range(os.open("copied", os.O_RDONLY), os.open("copy", os.O_CREAT | 
             _ => None,
         })
     };
+    assert!(program.recorded.has_mapped_writes);
     let files = [created("n0"), created("n1"), created("n2")];
     assert!(files[0] != files[1] && files[1] != files[2] && files[2].is_some());
     assert!(calls.iter().any(|call| call.starts_with("write") && call.ends_with("0+5")));

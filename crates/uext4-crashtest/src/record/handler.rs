@@ -153,6 +153,12 @@ impl Handler for Recorder {
         if log.is_output(node) {
             return Ok(answer);
         }
+        let is_set = |time, now| sets(time) && !sets(now);
+        if is_set(SetattrFlags::MTIME, SetattrFlags::MTIME_NOW)
+            || is_set(SetattrFlags::ATIME, SetattrFlags::ATIME_NOW)
+        {
+            log.remark("times were set, which are not traced: states have other ones");
+        }
         let (file, now) = (log.file(node), answer.attr);
         if sets(SetattrFlags::SIZE) {
             let call = Call::Truncate { file, before: before.size, size: now.size };
@@ -294,6 +300,13 @@ impl Handler for Recorder {
         }
         // Pages that the kernel writes back have the flags of whichever descriptor it found.
         let is_cached = WriteFlags::from_bits_retain(write.write_flags).contains(WriteFlags::CACHE);
+        if is_cached {
+            log.has_mapped_writes = true;
+            log.remark(
+                "writes to mappings are seen when they are written back here: states in which they \
+                 reach the disk earlier are missing",
+            );
+        }
         let syncs = !is_cached && has(write.flags, libc::O_DSYNC);
         let direct = !is_cached && has(write.flags, libc::O_DIRECT);
         let flags = write.flags & !(libc::O_SYNC.cast_unsigned());

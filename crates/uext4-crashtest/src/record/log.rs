@@ -35,6 +35,9 @@ pub struct Recorded {
     pub processes: BTreeMap<u32, String>,
     /// What the program did that the trace does not have, a line each.
     pub remarks: BTreeSet<&'static str>,
+    /// It wrote to mappings: states in which that reached the disk before the kernel wrote it back
+    /// here are missing.
+    pub has_mapped_writes: bool,
 }
 
 /// What the lock guards. Whoever holds it may call the adapter and note what was done.
@@ -51,6 +54,7 @@ pub(super) struct Log {
     bytes: usize,
     processes: BTreeMap<u32, String>,
     remarks: BTreeSet<&'static str>,
+    pub(super) has_mapped_writes: bool,
     has_ended: bool,
 }
 
@@ -91,6 +95,7 @@ impl Recording {
             bytes: 0,
             processes: BTreeMap::new(),
             remarks: BTreeSet::new(),
+            has_mapped_writes: false,
             has_ended: false,
         };
         Arc::new(Self { log: Mutex::new(log), begun: Instant::now(), limit })
@@ -99,6 +104,11 @@ impl Recording {
     /// The next file that is made without a name is the program's standard output.
     pub fn expect_output(&self) {
         self.lock().output = Output::Expected;
+    }
+
+    /// Notes something that the trace cannot have.
+    pub fn remark(&self, what: &'static str) {
+        self.lock().remark(what);
     }
 
     /// Whether the program has done more than is kept: the rest is not recorded.
@@ -119,6 +129,7 @@ impl Recording {
             trace: Trace { steps, before: std::mem::take(&mut log.before) },
             processes: std::mem::take(&mut log.processes),
             remarks: std::mem::take(&mut log.remarks),
+            has_mapped_writes: log.has_mapped_writes,
         }
     }
 

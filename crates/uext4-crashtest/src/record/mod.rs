@@ -14,7 +14,7 @@
 //! ([`Recording::expect_output`]), so that its writes have their place among the steps. They never
 //! reach the volume.
 //!
-//! Not recorded: times, flags of inodes and other ioctls ([`Recorded::remarks`] tells), access
+//! Not recorded: times, flags of inodes and other ioctls ([`Recorded::remarks`] tells both), access
 //! lists that a new file inherits. A rename that leaves a whiteout is refused.
 
 mod handler;

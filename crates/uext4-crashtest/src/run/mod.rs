@@ -121,7 +121,7 @@ pub fn test(plan: &Plan, watch: &dyn Watch) -> Result<Outcome> {
         seconds: begin.elapsed().as_secs_f64(),
         states: checked.count(),
         states_by_kind: checked.by_kind.iter().map(|(kind, n)| ((*kind).to_owned(), *n)).collect(),
-        is_exhaustive: checked.is_exhaustive,
+        is_exhaustive: checked.is_exhaustive && !program.recorded.has_mapped_writes,
         failure,
         timeline: TimelineStep::all(&explorer.describe(&everything), &program.recorded.processes),
         remarks: program.recorded.remarks.iter().map(|remark| (*remark).to_owned()).collect(),

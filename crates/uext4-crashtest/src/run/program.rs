@@ -9,6 +9,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use uext4_device::MemoryDevice;
+use uext4_fuse::mountinfo;
 
 use super::command::{Ended, Job};
 use super::mounted::Mounted;
@@ -80,6 +81,12 @@ fn record(
     let (sender, receiver) = mpsc::channel();
     let recording = Recording::new(DATA_MAX, Some(sender));
     let mounted = Mounted::recorded(Arc::clone(device) as _, &dir, &plan.fuse, &recording)?;
+    if !mountinfo::find(&dir)?.is_some_and(|mount| mount.hears_sync()) {
+        recording.remark(
+            "sync(2) and syncfs(2) do not come to this mount: a program that relies on them looks \
+             unsafe",
+        );
+    }
     let ended = thread::scope(|scope| {
         scope.spawn(move || receiver.iter().for_each(|bytes| watch.prints(&bytes)));
         let ended = run(plan, &dir, &recording);

@@ -31,7 +31,7 @@ pub struct Report {
     pub states: u64,
     /// The same by what they lacked.
     pub states_by_kind: BTreeMap<String, u64>,
-    /// There are no other states.
+    /// No other states were found, by thousands of random choices.
     pub is_exhaustive: bool,
     /// The smallest state that failed.
     pub failure: Option<Failure>,

@@ -180,6 +180,18 @@ fn any_close_takes_the_flush_of_a_truncated_file() {
 }
 
 #[test]
+fn a_long_write_is_tried_at_its_begin_middle_and_end() {
+    let mut script = Script::default();
+    script.create(2, "new").write(2, 0, &[b'x'; 64 * BLOCK]);
+    let explorer = script.explorer(&base(&[("old", OLD)]), "journal", "");
+    // What comes before the random states is few.
+    let states: Vec<_> = explorer.states(1).take(12).map(|spec| spec.part).collect();
+    for part in [1, 32, 63] {
+        assert!(states.contains(&Some(part)), "{part}: {states:?}");
+    }
+}
+
+#[test]
 fn the_size_of_a_write_comes_with_its_first_block() {
     for (mode, options) in [("journal", ""), ("ordered", "nodelalloc")] {
         let mut script = Script::default();

@@ -193,6 +193,12 @@ impl States<'_> {
     /// States that lack or have one write, or have it in part.
     fn singles(&mut self, crash: usize) {
         let all = self.explorer.everything(crash);
+        let parts = self.explorer.parts(crash);
+        for part in [1, parts / 2, parts.saturating_sub(1)] {
+            if 0 < part && part < parts {
+                self.ready.push_back(StateSpec { part: Some(part), ..all.clone() });
+            }
+        }
         let (moment, promises) = self.explorer.moment(&all);
         for (id, options) in self.explorer.open_options(moment, &promises) {
             let events = &self.explorer.history().files[&id].generations[options.generation].blocks;

@@ -24,7 +24,7 @@ pub(super) fn page(crash: &Value) -> Markup {
             @if failure.is_object() {
                 strong { "A state that a loss of power could leave fails the check." }
             } @else if crash["is_exhaustive"] == true {
-                "All " (states) " states that a loss of power could leave pass the check."
+                "All " (states) " states that were found pass the check."
             } @else {
                 "Each of " (states) " states passes the check."
             }

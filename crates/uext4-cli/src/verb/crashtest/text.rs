@@ -36,7 +36,7 @@ fn summary(text: &mut String, report: &Report) -> std::fmt::Result {
     let Report { steps, states, seconds, .. } = report;
     let verdict = match &report.failure {
         Some(failure) => format!("FAILED: state {} is not sound", failure.number),
-        None if report.is_exhaustive => "all states are sound".to_owned(),
+        None if report.is_exhaustive => "all states that were found are sound".to_owned(),
         None => "no state failed".to_owned(),
     };
     writeln!(text, "{verdict}: {states} different states of {steps} calls in {seconds:.1} s")?;

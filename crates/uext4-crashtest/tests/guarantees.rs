@@ -213,6 +213,23 @@ fn the_end_of_a_new_block_is_clear_after_a_truncate() {
 }
 
 #[test]
+fn a_replaced_file_has_the_next_ones_data_in_writeback_mode_only() {
+    for (mode, writes, is_reused) in
+        [("writeback", true, true), ("writeback", false, false), ("ordered", true, false)]
+    {
+        let mut script = Script::default();
+        script.create(2, "first").write(2, 0, NEW).sync(2).rename(2, "first", "old", Some(1));
+        script.create(3, "second");
+        if writes {
+            script.write(3, 0, NEW);
+        }
+        let states = states(&script, mode, "");
+        let is_stale = |state: &Shown| state.tree.file("/old") == Some(b"STALE BYTES");
+        assert_eq!(states.iter().any(is_stale), is_reused, "{mode} {writes}");
+    }
+}
+
+#[test]
 fn a_file_renamed_to_a_new_name_may_be_empty_with_auto_da_alloc_too() {
     let mut script = Script::default();
     script.create(2, "temporary").write(2, 0, NEW).rename(2, "temporary", "new", None).print("ok");

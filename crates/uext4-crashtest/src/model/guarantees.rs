@@ -159,6 +159,12 @@ impl Guarantees {
         self.mode == Mode::Ordered && !self.unwritten_blocks()
     }
 
+    /// Blocks that a file loses may have data of others before the journal has the loss.
+    #[must_use]
+    pub fn reuses_early(&self) -> bool {
+        self.mode == Mode::Writeback
+    }
+
     /// A block may be allocated while it holds what some other file had in it.
     #[must_use]
     pub fn shows_stale_blocks(&self) -> bool {

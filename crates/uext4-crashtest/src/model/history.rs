@@ -50,6 +50,8 @@ pub(crate) struct History {
     /// Ends of prefixes of the journal that differ from each other, in order.
     pub(crate) prefixes: Vec<usize>,
     pub(crate) syncs: Vec<Sync>,
+    /// Steps that wrote data, in order.
+    writes: Vec<usize>,
     pub(crate) times: Vec<(Duration, Duration)>,
     /// The latest begin of the steps before an index.
     latest_start: Vec<Duration>,
@@ -67,6 +69,7 @@ impl History {
             structure: Vec::new(),
             prefixes: Vec::new(),
             syncs: Vec::new(),
+            writes: Vec::new(),
             times: trace.steps.iter().map(|step| (step.started, step.returned)).collect(),
             latest_start: vec![Duration::ZERO],
             changed: BTreeMap::new(),
@@ -95,6 +98,12 @@ impl History {
     /// A step had certainly returned when the power failed after the steps before `crash`.
     pub(crate) fn had_returned(&self, step: usize, crash: usize) -> bool {
         step < crash && (crash >= self.len() || self.times[step].1 <= self.latest_start[crash])
+    }
+
+    /// Data was written after a step, before the crash.
+    pub(crate) fn writes_after(&self, step: usize, crash: usize) -> bool {
+        let next = self.writes.partition_point(|write| *write <= step);
+        self.writes.get(next).is_some_and(|write| *write < crash)
     }
 
     fn walk(&mut self, index: usize, step: &Step) {
@@ -194,8 +203,13 @@ impl History {
     fn names(&mut self, index: usize, file: FileId, change: i64, parent: FileId) {
         self.changes(index, file, false);
         self.changes(index, parent, true);
+        let frees = self.guarantees.reuses_early();
         if let Some(history) = self.files.get_mut(&file) {
             history.count_names(index, change);
+            if frees && !history.has_name(index + 1) {
+                history.last_change = Some(index);
+                history.remove(index, 0..u64::MAX);
+            }
         }
     }
 
@@ -211,6 +225,7 @@ impl History {
     }
 
     fn write(&mut self, index: usize, file: FileId, offset: u64, data: &Arc<[u8]>, direct: bool) {
+        self.writes.push(index);
         let journals = self.guarantees.journals_data();
         let direct = direct && !journals;
         let block = self.block;

@@ -202,6 +202,24 @@ impl View<'_> {
             .iter()
             .take_while(|event| !is_removal(event) && event.step < self.moment.crash);
         let end = start + visible.count();
+        let mut options = self.present_block(at, events, gone, end);
+        // It was taken from the file, and the journal does not know it yet.
+        let taken = events.get(end).filter(|event| event.step < self.moment.crash);
+        options.stale |= options.has_data
+            && self.history.guarantees.reuses_early()
+            && taken.is_some_and(|event| self.history.writes_after(event.step, self.moment.crash));
+        options
+    }
+
+    /// A block after the last removal that is in the journal, `gone`, and before the next one.
+    fn present_block(
+        &self,
+        at: u64,
+        events: &[Event],
+        gone: Option<usize>,
+        end: usize,
+    ) -> BlockOptions {
+        let start = gone.map_or(0, |index| index + 1);
         if gone.is_none() && self.file.began_allocated(self.generation, at) {
             let mut options = BlockOptions::only(start);
             options.newest = end;

@@ -167,3 +167,40 @@ fn a_folder_of_somebody_else_is_left_alone() {
     assert!(said.contains("another plan"), "{said}");
     assert_eq!(lines(&dir, "raw.jsonl"), before);
 }
+
+/// A matrix is told by its plan; a word that means nothing costs nothing.
+#[test]
+fn bad_words_are_one_line_and_the_matrix_is_planned() {
+    let lab = |words: &str| {
+        let run = Command::new(UEXT4).args(["lab", "run"]).args(words.split(' ')).output();
+        let run = run.expect("uext4 runs");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (run.status.code(), text(&run.stdout), text(&run.stderr))
+    };
+    let scratch = Scratch::new();
+    let out = scratch.path("out");
+    for (words, reason) in [
+        ("E99", "no such load"),
+        ("E3 --own nothing", "no such target"),
+        ("E3 --store moon", "no such store"),
+        ("E3 --set nothing=1", "nothing"),
+        ("E3 --set journal_join=zebra", "zebra"),
+        ("E3 --set delalloc", "not an option with values"),
+        ("E3 --folder /nowhere/at/all", "/nowhere/at/all"),
+    ] {
+        let (status, told, line) = lab(&format!("{words} --out {}", out.display()));
+        assert_eq!((status, told.as_str(), line.lines().count()), (Some(2), "", 1), "{line}");
+        assert!(line.contains(reason), "{words}: {line}");
+        assert!(!out.exists(), "{words}");
+    }
+    let matrix = "E3 --own uext4 --peer none --dry-run --rounds 2 --set journal_join=herd,fifo";
+    let (status, plan, line) = lab(&format!("{matrix} --set delalloc=off"));
+    assert_eq!(status, Some(0), "{line}");
+    assert!(
+        plan.ends_with('\n') && plan.contains("nodelalloc") && plan.contains("8 runs, "),
+        "{plan}"
+    );
+    let (_, plan, line) = lab(&format!("{matrix} --set delalloc=off --combine"));
+    assert!(plan.contains("journal_join=fifo,nodelalloc"), "{plan}{line}");
+    assert!(plan.contains("6 runs, "), "{plan}");
+}

@@ -9,6 +9,7 @@ mod measuring;
 mod pair;
 mod report;
 mod run;
+mod sets;
 
 use std::ffi::OsString;
 use std::io::Write;

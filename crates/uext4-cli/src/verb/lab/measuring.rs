@@ -180,7 +180,11 @@ impl<'a> Measuring<'a> {
             let dir = evidence.dir().to_owned();
             let stopped = ran.as_ref().err().map(ToString::to_string);
             text = evidence.finish(stopped.as_deref()).map_err(failed)?;
-            say(&format!("lab: the evidence is in {}", dir.display()));
+            // Without a figure there is nothing to show; the folder itself is whole.
+            match uext4_report::write(&dir) {
+                Ok(report) => say(&format!("lab: the report is {}", report.display())),
+                Err(_) => say(&format!("lab: the evidence is in {}", dir.display())),
+            }
         }
         if !self.json {
             self.print(&text);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use uext4_lab::{Ageing, Form, LOADS, Load, Plan, Route, Store, Target};
 
-use super::{failed, not_measured};
+use super::{failed, not_measured, sets};
 use crate::failure::{Failure, Result, Why};
 
 #[derive(clap::Args)]
@@ -44,6 +44,13 @@ pub(crate) struct Args {
     /// default; several times for several variants
     #[arg(long)]
     variant: Vec<String>,
+    /// Values of a mount option of uext4, separated by commas, each of them a variant beside the
+    /// default; several times for several options (on, off: the option and its no-form)
+    #[arg(long, value_name = "OPTION=VALUES")]
+    set: Vec<String>,
+    /// Every combination of the values of --set, instead of one option at a time
+    #[arg(long, requires = "set")]
+    combine: bool,
     /// Forms, separated by commas: own and foreign of E1a, read and write of E4 (both if none is
     /// named), own and shared of M4, M6 and M7
     #[arg(long, value_delimiter = ',')]
@@ -143,7 +150,7 @@ pub(super) fn plan(args: &Args) -> Result<Plan> {
             .collect::<Result<_>>()?,
         duration: Duration::from_secs_f64(seconds),
         operations: numbers(args.ops.as_slice(), |n| n > 0, "not a number of writes")?.pop(),
-        variants: args.variant.clone(),
+        variants: [args.variant.clone(), sets::variants(&args.set, args.combine)?].concat(),
         forms: args.form.iter().map(form).collect::<Result<_>>()?,
         blocks: numbers(&args.bs, is_request, "a request has 4 KiB to 1 MiB, in units of 4 KiB")?,
         aged: args.aged,

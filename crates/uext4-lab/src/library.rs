@@ -5,13 +5,12 @@ use std::io;
 use std::path::Path;
 use std::thread;
 
-use uext4::{
-    Device, FileKind, InodeRef, NewInode, OpenFile, Owner, SetAttr, SetTime, Timestamp, Volume,
-};
+use uext4::{Device, FileKind, InodeRef, NewInode, OpenFile, SetAttr, SetTime, Timestamp, Volume};
 
 use crate::archive::{MemberKind, Reader};
 use crate::error::{Doing, Error, Result};
 use crate::load::{SMALL_FILE_BYTES, SmallFiles};
+use crate::machine::caller;
 use crate::worker::{dir_name, file_name};
 
 const COPY_BYTES: usize = 1 << 20;
@@ -43,8 +42,7 @@ pub(crate) fn unpack(volume: &Volume, archive: &Path) -> Result<()> {
                 set_mtime(volume, &made, member.mtime)?;
             }
             MemberKind::Link(target) => {
-                let made =
-                    volume.symlink(dir, name.as_bytes(), target.as_bytes(), Owner::default())?;
+                let made = volume.symlink(dir, name.as_bytes(), target.as_bytes(), caller())?;
                 set_mtime(volume, &made, member.mtime)?;
             }
         }
@@ -62,7 +60,7 @@ fn create(
     kind: FileKind,
     mode: u16,
 ) -> Result<InodeRef> {
-    let new = NewInode { kind, mode, owner: Owner::default(), rdev: Device::default() };
+    let new = NewInode { kind, mode, owner: caller(), rdev: Device::default() };
     Ok(volume.create(dir, name, &new)?)
 }
 

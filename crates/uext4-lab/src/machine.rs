@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use uext4::Owner;
+
 use crate::command;
 
 /// Processors, memory, kernel and the versions of what takes part, a line each.
@@ -33,6 +35,12 @@ pub fn describe() -> Vec<String> {
         lines.push(first.unwrap_or_else(|| format!("{program}: not installed")));
     }
     lines
+}
+
+/// Whose files of a load are: an ordinary user could not change those of root on a mount.
+pub(crate) fn caller() -> Owner {
+    let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
+    Owner { uid: uid.as_raw(), gid: gid.as_raw() }
 }
 
 /// Processor time that the whole system has used since it started, in seconds.

@@ -15,6 +15,7 @@ use crate::command;
 use crate::error::{Doing, Error, Result};
 use crate::leftovers;
 use crate::load::{SMALL_FILE_BYTES, SMALL_FILES};
+use crate::machine;
 use crate::tree::{Tree, scaled};
 
 /// Where images lie.
@@ -164,7 +165,10 @@ pub(crate) fn format(image: &Path, bytes: u64) -> Result<()> {
 /// Makes an empty file system by our own mkfs.
 pub(crate) fn format_with(image: &Path, bytes: u64, options: &uext4_mkfs::Options) -> Result<()> {
     let device = FileDevice::create(image, bytes).doing("making an image")?;
-    uext4_mkfs::format(&device, options).doing("mkfs").map(|_| ())
+    let owner = machine::caller();
+    let root_owner = options.root_owner.or(Some((owner.uid, owner.gid)));
+    let options = uext4_mkfs::Options { root_owner, ..options.clone() };
+    uext4_mkfs::format(&device, &options).doing("mkfs").map(|_| ())
 }
 
 /// Free space in the file system of a folder, in bytes.

@@ -5,9 +5,10 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use rustix::fs::{FallocateFlags, fallocate};
-use uext4::{AllocateMode, Device, FileKind, InodeRef, NewInode, OpenFile, Owner, SetAttr, Volume};
+use uext4::{AllocateMode, Device, FileKind, InodeRef, NewInode, OpenFile, SetAttr, Volume};
 
 use crate::error::{Doing, Error, Result};
+use crate::machine::caller;
 use crate::target::Opened;
 
 fn not_here<T>() -> Result<T> {
@@ -95,7 +96,7 @@ pub(crate) struct Library<'a>(pub(crate) &'a Volume);
 impl Library<'_> {
     fn make(&self, path: &str, kind: FileKind, mode: u16) -> Result<InodeRef> {
         let (dir, name) = self.split(path)?;
-        let new = NewInode { kind, mode, owner: Owner::default(), rdev: Device::default() };
+        let new = NewInode { kind, mode, owner: caller(), rdev: Device::default() };
         Ok(self.0.create(&dir, name.as_bytes(), &new)?)
     }
 

@@ -7,6 +7,7 @@ use crate::bench::files::{self, FileSystem};
 use crate::check;
 use crate::command;
 use crate::error::{Doing, Result};
+use crate::machine;
 use crate::plan::Plan;
 use crate::stage::{self, Loop, Medium, Stage};
 use crate::target::{Opened, Target};
@@ -28,9 +29,11 @@ pub(crate) fn format_with(
     // Sparse: mke2fs leaves tables of zeroes as holes.
     let file = File::create(image).and_then(|file| file.set_len(bytes));
     file.doing("making an image")?;
-    let lazy = "lazy_itable_init=0,lazy_journal_init=0";
+    let owner = machine::caller();
+    let owner = format!("root_owner={}:{}", owner.uid, owner.gid);
+    let lazy = format!("lazy_itable_init=0,lazy_journal_init=0,{owner}");
     let (usual, image) =
-        (["-q", "-F", "-E", lazy, "-t", "ext4", "-b", "4096"], &*image.to_string_lossy());
+        (["-q", "-F", "-E", &lazy, "-t", "ext4", "-b", "4096"], &*image.to_string_lossy());
     command::run("mke2fs", &[&usual, arguments, &[image]].concat()).map(|_| ())
 }
 

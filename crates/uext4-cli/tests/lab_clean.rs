@@ -75,6 +75,15 @@ fn assert_gone(folder: &Path, pid: u32, how: &str) {
     }
 }
 
+/// Waits until the run has something mounted: what only a process of its own can take away.
+fn wait_for_mount(pid: u32) {
+    let (begin, name) = (Instant::now(), format!("uext4-lab-{pid}-"));
+    while !fs::read_to_string("/proc/self/mountinfo").expect("mounts").contains(&name) {
+        assert!(begin.elapsed() < PATIENCE, "nothing is mounted");
+        sleep(Duration::from_millis(1));
+    }
+}
+
 fn signal(pid: u32, signal: Signal) {
     let pid = Pid::from_raw(pid.cast_signed()).expect("a process");
     let _ = kill_process(pid, signal);
@@ -93,6 +102,9 @@ fn nothing_is_left_of_a_run_that_was_ended_at_any_moment() {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let moment = Duration::from_millis((random >> 33) % 3000);
         sleep(moment);
+        if number == 0 && Path::new("/dev/fuse").exists() {
+            wait_for_mount(run.id());
+        }
         let sent = signals[number % signals.len()];
         signal(run.id(), sent);
         let status = run.wait().expect("the run ends");

@@ -25,6 +25,8 @@ use crate::error::{Doing, Result};
 
 /// The variable by which processes of a run are known.
 const VARIABLE: &str = "UEXT4_LAB_RUN";
+/// What the run says last, if it can: an empty line.
+const ALL_IS_WELL: &[u8] = b"\n";
 /// How often it is tried again: a killed process takes a moment to go.
 const TRIES: u32 = 100;
 const STEP: Duration = Duration::from_millis(50);
@@ -97,9 +99,10 @@ impl Drop for Watch {
             watching.runs -= 1;
             watching.runs == 0
         });
-        if let Some(Watching { mut child, pipe, .. }) = watching.take_if(|_| is_last) {
+        if let Some(Watching { mut child, mut pipe, .. }) = watching.take_if(|_| is_last) {
+            // Each run has cleaned up itself: folders that are still there are of others.
+            let _ = pipe.write_all(ALL_IS_WELL);
             drop(pipe);
-            // It had nothing to do.
             let _ = child.wait();
         }
     }
@@ -116,7 +119,11 @@ pub(crate) fn watch(args: &[OsString]) -> Result<()> {
     let mut folders = Vec::new();
     for line in io::stdin().lock().split(b'\n') {
         use std::os::unix::ffi::OsStringExt;
-        folders.push(PathBuf::from(OsString::from_vec(line.doing("watch: input")?)));
+        let line = line.doing("watch: input")?;
+        if line.is_empty() {
+            return Ok(());
+        }
+        folders.push(PathBuf::from(OsString::from_vec(line)));
     }
     for _ in 0..TRIES {
         if clean(token, &folders) {

@@ -6,7 +6,7 @@
 
 use super::LockRank;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 static IS_COUNTED: AtomicBool = AtomicBool::new(false);
 static WAITS: [Waited; LockRank::ALL.len()] = [const { Waited::new() }; LockRank::ALL.len()];
@@ -58,7 +58,7 @@ pub(super) fn wait<G>(rank: LockRank, lock: impl FnOnce() -> G) -> G {
     if !IS_COUNTED.load(Ordering::Relaxed) {
         return lock();
     }
-    let began = Instant::now();
+    let began = std::time::Instant::now();
     let guard = lock();
     let ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
     let waited = &WAITS[rank as usize];

@@ -22,11 +22,14 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::command;
 use crate::error::{Doing, Result};
+use crate::stage::FOLDER_PREFIX;
 
 /// The variable by which processes of a run are known.
 const VARIABLE: &str = "UEXT4_LAB_RUN";
-/// What the run says last, if it can: an empty line.
-const ALL_IS_WELL: &[u8] = b"\n";
+/// Ends a folder's name in the pipe: no name has it.
+const END: u8 = 0;
+/// What the run says last, if it can: an empty name.
+const ALL_IS_WELL: &[u8] = &[END];
 /// How often it is tried again: a killed process takes a moment to go.
 const TRIES: u32 = 100;
 const STEP: Duration = Duration::from_millis(50);
@@ -64,7 +67,7 @@ pub(crate) fn add(folder: &Path) {
     if let Some(watching) = &mut *lock() {
         use std::os::unix::ffi::OsStrExt;
         // A watching process that was killed: the run itself still ends well.
-        let _ = watching.pipe.write_all(&[folder.as_os_str().as_bytes(), b"\n"].concat());
+        let _ = watching.pipe.write_all(&[folder.as_os_str().as_bytes(), &[END]].concat());
     }
 }
 
@@ -116,15 +119,9 @@ pub(crate) fn watch(args: &[OsString]) -> Result<()> {
     let [token] = args else { return Err(crate::error::Error::new("watch: wrong arguments")) };
     // Signals of the terminal are for the run.
     let _ = rustix::process::setsid();
-    let mut folders = Vec::new();
-    for line in io::stdin().lock().split(b'\n') {
-        use std::os::unix::ffi::OsStringExt;
-        let line = line.doing("watch: input")?;
-        if line.is_empty() {
-            return Ok(());
-        }
-        folders.push(PathBuf::from(OsString::from_vec(line)));
-    }
+    let Some(folders) = folders_of(io::stdin().lock()).doing("watch: input")? else {
+        return Ok(());
+    };
     for _ in 0..TRIES {
         if clean(token, &folders) {
             break;
@@ -132,6 +129,24 @@ pub(crate) fn watch(args: &[OsString]) -> Result<()> {
         thread::sleep(STEP);
     }
     Ok(())
+}
+
+/// The folders that a run has named, when it has ended; `None`: it has ended well. What no run
+/// makes is left out, and so is a name that was not written to its end.
+fn folders_of(mut pipe: impl BufRead) -> io::Result<Option<Vec<PathBuf>>> {
+    let (mut folders, mut name) = (Vec::new(), Vec::new());
+    while pipe.read_until(END, &mut name)? != 0 && name.pop() == Some(END) {
+        use std::os::unix::ffi::OsStringExt;
+        if name.is_empty() {
+            return Ok(None);
+        }
+        let folder = PathBuf::from(OsString::from_vec(std::mem::take(&mut name)));
+        let last = folder.file_name().map(OsStr::to_string_lossy).unwrap_or_default();
+        if folder.is_absolute() && last.starts_with(FOLDER_PREFIX) {
+            folders.push(folder);
+        }
+    }
+    Ok(Some(folders))
 }
 
 /// Takes away what is there; whether nothing was.
@@ -192,4 +207,19 @@ fn loops_of(folders: &[PathBuf]) -> Vec<PathBuf> {
         is_ours(&backing).then(|| Path::new("/dev").join(entry.file_name()))
     });
     devices.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fault model: a name that is taken apart, or cut off, names a folder of somebody else.
+    #[test]
+    fn only_folders_of_runs_are_taken() {
+        let folders = |pipe: &[u8]| folders_of(pipe).unwrap();
+        let own = PathBuf::from("/a/b\n/uext4-lab-1-x");
+        assert_eq!(folders(b"/a/b\n/uext4-lab-1-x\0"), Some(vec![own]));
+        assert_eq!(folders(b"/home\0uext4-lab-1\0/a/uext4-lab-1"), Some(vec![]));
+        assert_eq!(folders(b"/a/uext4-lab-1-x\0\0"), None);
+    }
 }

@@ -67,6 +67,8 @@ impl Route {
 }
 
 const RAM: &str = "/dev/shm";
+/// How the names of a run's folders begin: nothing else is ever removed.
+pub(crate) const FOLDER_PREFIX: &str = "uext4-lab-";
 /// Smallest image that is made, in bytes.
 const IMAGE_BYTES_MIN: u64 = 64 << 20;
 /// `TMPFS_MAGIC` and `RAMFS_MAGIC` of statfs(2).
@@ -102,10 +104,10 @@ impl Stage {
 
     /// Makes the folders, for images of that length.
     pub(crate) fn new(store: Store, folder: Option<&Path>, image_bytes: u64) -> Result<Self> {
-        let folder = folder.unwrap_or(Path::new(store.default_folder()));
+        let folder = &plain(folder.unwrap_or(Path::new(store.default_folder())))?;
         let make = |folder: &Path| {
             let made = tempfile::Builder::new()
-                .prefix(&format!("uext4-lab-{}-", std::process::id()))
+                .prefix(&format!("{FOLDER_PREFIX}{}-", std::process::id()))
                 .tempdir_in(folder)
                 .doing(format_args!("making a folder in {}", folder.display()))?;
             leftovers::add(made.path());
@@ -153,6 +155,18 @@ impl Stage {
     pub(crate) fn format(&self, image: &Path) -> Result<()> {
         format(image, self.image_bytes)
     }
+}
+
+/// A folder without links in its path, and in a form that fio and the mount table do not change.
+fn plain(folder: &Path) -> Result<PathBuf> {
+    let path = folder.canonicalize().doing(folder.display())?;
+    let is_plain =
+        |text: &str| text.chars().all(|c| c.is_alphanumeric() || "/._-+,=@%".contains(c));
+    if path.to_str().is_some_and(is_plain) {
+        return Ok(path);
+    }
+    let text = "images need a folder whose path has letters, digits and /._-+,=@% alone";
+    Err(Error::new(format!("{}: {text}", folder.display())))
 }
 
 /// Makes an empty file system, as `mke2fs -t ext4 -b 4096` would.

@@ -7,6 +7,9 @@ use super::block::{Block, Cell, Legend, Table};
 use crate::metric::{show, times};
 use crate::plot::{self, Forest, Look, Plot};
 
+/// What a comparison says of a figure with fewer pairs of rounds than it takes for a verdict.
+const FEW_ROUNDS: &str = "few rounds";
+
 /// Two builds beside each other: `{"threshold": .., "rows": [..]}`.
 pub(super) fn compare(compare: &Value) -> Markup {
     let rows = list(&compare["rows"]);
@@ -38,7 +41,8 @@ pub(super) fn compare(compare: &Value) -> Markup {
             Cell::marked(verdict.clone(), class(&verdict)),
         ]);
     }
-    let worse = rows.iter().filter(|row| row["verdict"] == "WORSE").count();
+    let count = |verdict: &str| rows.iter().filter(|row| row["verdict"] == verdict).count();
+    let (worse, undecided) = (count("WORSE"), count(FEW_ROUNDS));
     let title = "How many times as good B is as A".to_owned();
     let plot = Plot::of(|width| plot::forest(width, &title, &forest, &times));
     let note = "Right of 1 B is better. The bar is the interval of all pairs of rounds.".to_owned();
@@ -46,8 +50,12 @@ pub(super) fn compare(compare: &Value) -> Markup {
         h1 { "Two builds" }
         p.lead {
             @if rows.is_empty() { "The comparison holds no figure." }
-            @else if worse == 0 { "B is worse nowhere." }
-            @else { strong { "B is worse by " (worse) " of " (rows.len()) " figures." } }
+            @else if worse != 0 {
+                strong { "B is worse by " (worse) " of " (rows.len()) " figures." }
+            }
+            @else if undecided == 0 { "B is worse nowhere." }
+            @else { "No figure of B is shown to be worse." }
+            @if undecided != 0 { " " (undecided) " have too few rounds for a verdict." }
         }
         @if !rows.is_empty() {
             (Block { title, note, plot, legend: Legend::new(), table }.markup())

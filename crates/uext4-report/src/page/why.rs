@@ -105,7 +105,7 @@ impl<'a> Pair<'a> {
     }
 
     fn is_found(&self) -> bool {
-        self.times >= STRIKING && self.verdict.outcome != Outcome::Even
+        self.times >= STRIKING && is_shown(self.verdict.outcome)
     }
 
     /// `5.46x (5.30x to 5.61x)`, of the faster by the slower.
@@ -281,11 +281,16 @@ fn looked_at(evidence: &Evidence, pair: &Pair<'_>) -> Markup {
     }
 }
 
+/// Whether a difference is more than chance: one round says nothing about itself.
+const fn is_shown(outcome: Outcome) -> bool {
+    matches!(outcome, Outcome::Wins | Outcome::Loses)
+}
+
 /// Which option is the difference, and what cures.
 fn option(pair: &Pair<'_>) -> Markup {
     let is_cure = pair.slow.is_default();
     let with = if is_cure { &pair.fast } else { &pair.slow };
-    let is_shown = pair.verdict.outcome != Outcome::Even;
+    let is_shown = is_shown(pair.verdict.outcome);
     html! {
         p {
             @let option = html! { code { (breakable(&with.variant)) } };

@@ -40,7 +40,7 @@ pub struct Recorded {
     pub has_mapped_writes: bool,
 }
 
-/// What the lock guards. Whoever holds it may call the adapter and note what was done.
+/// What the lock guards. The holder of the lock may call the adapter and note what was done.
 pub(super) struct Log {
     /// `None` is a sync that has not returned, or failed.
     steps: Vec<Option<Step>>,

@@ -18,7 +18,7 @@ use crate::record::{Recorder, Recording};
 const PATIENCE: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(5);
 
-/// A mount. It ends when it is dropped, whoever uses it.
+/// A mount. It ends when it is dropped, even while processes use it.
 pub(super) struct Mounted {
     dir: PathBuf,
     volume: Volume,

@@ -7,8 +7,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::bench::Latencies;
@@ -18,6 +19,8 @@ use crate::leftovers;
 
 /// How often it is looked whether fio has ended.
 const STEP: Duration = Duration::from_millis(10);
+/// How long fio may take to end its jobs.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Whether fio is installed.
 pub(crate) fn is_installed() -> bool {
@@ -35,9 +38,7 @@ pub(crate) fn call(args: &[String], log: &Path, stop: &AtomicBool) -> Result<Str
             break status;
         }
         if stop.load(Ordering::Relaxed) {
-            // Its state does not matter any more: the run ends.
-            let _ = child.kill();
-            let _ = child.wait();
+            end(&mut child);
             return Err(Error::new("interrupted"));
         }
         thread::sleep(STEP);
@@ -45,12 +46,28 @@ pub(crate) fn call(args: &[String], log: &Path, stop: &AtomicBool) -> Result<Str
     finish(status.success(), log)
 }
 
+/// Ends fio and its jobs, which are processes with sessions of their own: fio ends them when it is
+/// asked to end, and leaves them behind when it is killed.
+fn end(child: &mut Child) {
+    let _ = kill_process(Pid::from_child(child), Signal::TERM);
+    let deadline = Instant::now() + PATIENCE;
+    while let Ok(None) = child.try_wait() {
+        if Instant::now() > deadline {
+            let _ = child.kill();
+        }
+        thread::sleep(STEP);
+    }
+}
+
 fn start(args: &[String], log: &Path) -> Result<Child> {
     let program = command::find("fio").ok_or_else(|| Error::new("fio is not installed"))?;
     let output = File::create(log).doing("making a log")?;
     let errors = output.try_clone().doing("making a log")?;
+    // What fio leaves beside its output goes with the run.
+    let folder = log.parent().unwrap_or(Path::new("."));
     leftovers::mark(&mut Command::new(program))
         .args(args)
+        .current_dir(folder)
         .stdin(Stdio::null())
         .stdout(output)
         .stderr(errors)

@@ -1,10 +1,10 @@
 //! A job file of fio(1): read, and written again for a target.
 //!
 //! What: the lab decides where files lie and, for the library, which engine serves them; all else
-//! stays as its author wrote it. Lines are changed, none is interpreted: fio itself has parsed the
-//! file before.
+//! stays as its author wrote it. fio itself has parsed the file before.
 //!
-//! Invariants: what is written names no file outside the file system under test.
+//! Invariants: what is written names no file outside the file system under test, and nothing in it
+//! has another meaning for fio than it had here: no include is left, and no environment variable.
 
 use std::fmt::Write;
 use std::fs;
@@ -20,6 +20,19 @@ const PLACES: [&str; 1] = ["directory"];
 const ENGINES: [&str; 2] = ["ioengine", "thread"];
 /// Options whose values are names of files that jobs write.
 const FILES: [&str; 2] = ["filename", "filename_format"];
+/// How the names of options begin that run programs, or read or write other files of the host.
+const OUTSIDE: [&str; 10] = [
+    "exec_prerun",
+    "exec_postrun",
+    "write_",
+    "read_iolog",
+    "merge_blktrace",
+    "replay_redirect",
+    "iomem",
+    "mem",
+    "cgroup",
+    "verify_state",
+];
 
 /// A job file whose includes have been read.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -73,7 +86,7 @@ impl JobFile {
 
     fn with(&self, global: &[String], is_ours: impl Fn(&str) -> bool) -> String {
         // One row for the jobs of a group, which may be a thousand.
-        let mut text = "[global]\ngroup_reporting=1\n".to_owned();
+        let mut text = "[global]\ngroup_reporting=1\nverify_state_save=0\n".to_owned();
         let kept = self.lines.iter().filter(|line| !option(line).is_some_and(|(o, _)| is_ours(o)));
         for line in global.iter().chain(kept) {
             let _ = writeln!(text, "{line}");
@@ -86,19 +99,18 @@ impl JobFile {
         for (line, number) in text.lines().zip(1..) {
             let at =
                 |text: String| Error::new(format!("{}: line {number}: {text}", path.display()));
-            if let Some(included) = line.trim().strip_prefix("include ") {
+            if let Some(included) = included(line) {
                 if depth == INCLUDES_MAX {
                     return Err(at("includes nest too deeply".to_owned()));
                 }
-                self.take(Path::new(included.trim()), depth + 1)?;
+                let beside = path.parent().unwrap_or(Path::new("")).join(included);
+                let found = if beside.exists() { &beside } else { Path::new(included) };
+                self.take(found, depth + 1)?;
                 continue;
             }
             if let Some((name, value)) = option(line) {
-                if FILES.contains(&name) && value.split(':').any(leaves) {
-                    let text = format!(
-                        "{name}={value} leaves the file system under test: name files from its root"
-                    );
-                    return Err(at(text));
+                if let Some(why) = objection(name, value) {
+                    return Err(at(format!("{}: {why}", line.trim())));
                 }
                 if PLACES.contains(&name) {
                     self.notes.push(format!("{name}={value} becomes the file system under test"));
@@ -108,6 +120,24 @@ impl JobFile {
         }
         Ok(())
     }
+}
+
+/// The file that a line includes.
+fn included(line: &str) -> Option<&str> {
+    let (word, file) = line.trim().split_once(char::is_whitespace)?;
+    (word == "include").then(|| file.trim())
+}
+
+/// Why an option cannot stand in a job file of the lab.
+fn objection(name: &str, value: &str) -> Option<&'static str> {
+    if name.contains("${") || value.contains("${") {
+        return Some("write the value in place of the environment variable");
+    }
+    if OUTSIDE.iter().any(|start| name.starts_with(start)) {
+        return Some("it runs a program, or reads or writes files of the host");
+    }
+    let is_outside = FILES.contains(&name) && value.split(':').any(leaves);
+    is_outside.then_some("it leaves the file system under test: name files from its root")
 }
 
 /// The option of a line and its value, which may be empty; `None` for comments and sections.
@@ -144,27 +174,37 @@ mod tests {
         let file = read(JOB).unwrap();
         assert_eq!(
             file.on_directory(Path::new("/tmp/m")),
-            "[global]\ngroup_reporting=1\ndirectory=/tmp/m\n\
+            "[global]\ngroup_reporting=1\nverify_state_save=0\ndirectory=/tmp/m\n\
              ; a comment\n[global]\nbs=4k\nioengine=libaio\n[one]\n\
              rw=randwrite\nthread\nfilename=a:b\n"
         );
         assert_eq!(
             file.on_image(Path::new("/e.so"), Path::new("/i"), "noatime"),
-            "[global]\ngroup_reporting=1\ndirectory=/\n\
+            "[global]\ngroup_reporting=1\nverify_state_save=0\ndirectory=/\n\
              thread=1\nioengine=external:/e.so\nimage=/i\n\
              mount_opts=noatime\n; a comment\n[global]\nbs=4k\n[one]\nrw=randwrite\nfilename=a:b\n"
         );
         assert_eq!(file.notes(), ["directory=/mnt/x becomes the file system under test"]);
     }
 
-    /// Fault model: a job that would write to a disk of the machine.
+    /// Fault model: a job that would write to a disk of the machine, or run a program on it.
     #[test]
-    fn files_outside_are_refused() {
-        for name in ["filename=/dev/sda", "filename=a:/etc/x", "filename_format=../x.$jobnum"] {
-            let error = read(&format!("[x]\n{name}\n")).unwrap_err().to_string();
-            assert!(error.contains("line 2") && error.contains("leaves"), "{error}");
+    fn what_leaves_the_file_system_is_refused() {
+        for line in [
+            "filename=/dev/sda",
+            "filename=a:/etc/x",
+            "filename_format=../x.$jobnum",
+            "filename=${HOME}/x",
+            "size=${SIZE}",
+            "exec_prerun=reboot",
+            "write_lat_log=/tmp/x",
+            "iomem=mmap:/tmp/x",
+            "include\t/nowhere.fio",
+        ] {
+            let error = read(&format!("[x]\n{line}\n")).unwrap_err().to_string();
+            assert!(error.contains("line 2: ") || error.contains("/nowhere.fio: "), "{error}");
         }
-        assert!(read("[x]\nfilename=a..b/c\n").is_ok());
+        assert!(read("[x]\nfilename=a..b/c\nfilename_format=$jobname.$jobnum\n").is_ok());
     }
 
     /// Fault model: a file that includes itself.
@@ -173,7 +213,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (a, b) = (dir.path().join("a.fio"), dir.path().join("b.fio"));
         fs::write(&b, "rw=read\n").unwrap();
-        fs::write(&a, format!("[x]\ninclude {}\n", b.display())).unwrap();
+        fs::write(&a, "[x]\ninclude\tb.fio\n").unwrap();
         assert_eq!(JobFile::read(&a).unwrap().lines, ["[x]", "rw=read"]);
         fs::write(&b, format!("include {}\n", b.display())).unwrap();
         assert!(JobFile::read(&a).unwrap_err().to_string().contains("too deeply"));

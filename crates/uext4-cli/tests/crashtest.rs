@@ -192,7 +192,9 @@ fn what_cannot_be_tested_is_one_line() {
     }
     let scratch = Scratch::new();
     let all = ["--run", "true", "--check", "true"];
-    let each: [(&[&str], &str); 9] = [
+    let each: [(&[&str], &str); 11] = [
+        (&["--run", "true", "--check", "true", "-o", "sync"], "every call would be a sync"),
+        (&["--run", "true", "--check", "true", "-o", "dirsync"], "not modelled"),
         (&["--run", "true", "--check", "echo bad; false"], "after a clean end of the program"),
         (&["--run", "exit 7", "--check", "true"], "run: exit status 7"),
         (&["--setup", "kill -9 $$", "--run", "true", "--check", "true"], "ended by signal 9"),

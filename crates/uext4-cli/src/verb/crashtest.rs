@@ -127,7 +127,9 @@ fn plan(args: &Args) -> Result<Plan> {
     let mut fuse = FuseOptions::default();
     let words = args.options.iter().flat_map(|list| list.split(','));
     for word in words.filter(|word| !word.is_empty()) {
-        if fuse.parse(word).map_err(wrong)? != Word::Taken {
+        // A mount takes some of those that the model knows nothing of.
+        let is_of_mount = Guarantees::objection(word).is_none();
+        if !is_of_mount || fuse.parse(word).map_err(wrong)? != Word::Taken {
             guarantees.set(word).map_err(|error| wrong(error.to_string()))?;
         }
     }

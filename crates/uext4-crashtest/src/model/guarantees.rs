@@ -124,7 +124,7 @@ impl Guarantees {
             _ => {
                 if let Some(word) = word.strip_prefix("data=") {
                     self.mode = mode(word)?;
-                } else if let Some((_, why)) = NOT_MODELLED.iter().find(|(name, _)| *name == word) {
+                } else if let Some(why) = Self::objection(word) {
                     return Err(Error::new(format!("option `{word}`: {why}")));
                 } else if !has_no_effect(word) {
                     return Err(Error::new(format!("unknown mount option `{word}`")));
@@ -132,6 +132,12 @@ impl Guarantees {
             }
         }
         Ok(())
+    }
+
+    /// Why nothing can be said with a mount option; `None` where that is not so.
+    #[must_use]
+    pub fn objection(word: &str) -> Option<&'static str> {
+        NOT_MODELLED.iter().find(|(name, _)| *name == word).map(|(_, why)| *why)
     }
 
     /// Data goes through the journal.

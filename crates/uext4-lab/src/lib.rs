@@ -30,6 +30,7 @@ pub mod explain;
 mod fio;
 mod fio_timelines;
 pub mod guard;
+mod jbd2_info;
 mod jobs;
 mod leftovers;
 mod library;

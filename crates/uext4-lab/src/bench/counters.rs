@@ -4,11 +4,13 @@
 //! between.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use uext4::Volume;
 use uext4::alloc::Count;
 use uext4::stats::Reading;
+
+use crate::jbd2_info::{self, Jbd2Info};
 
 /// Why threads waited in the engine, as `uext4 stats` names it: how often joins of a transaction
 /// were refused, by cause; joiners woken; checkpoints that joiners had to make.
@@ -52,16 +54,24 @@ impl Counters {
         let read = |path: String| fs::read_to_string(path).ok();
         let name = device.and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
         let stat = name.as_ref().and_then(|name| read(format!("/sys/block/{name}/stat")));
-        let journal = name.and_then(|name| journal_folder(Path::new("/proc/fs/jbd2"), &name));
-        let journal = journal.and_then(|folder| fs::read_to_string(folder.join("info")).ok());
-        let info = journal.map(|text| parse_info(&text)).unwrap_or_default();
+        let info = name.and_then(|name| Jbd2Info::of_device(&name)).unwrap_or_default();
         Self {
             flushes: stat.and_then(|text| parse_flushes(&text)),
             context_switches: read("/proc/stat".to_owned()).and_then(|text| {
                 let line = text.lines().find_map(|line| line.strip_prefix("ctxt "))?;
                 line.trim().parse().ok()
             }),
-            ..info
+            ..Self::of_journal(&info)
+        }
+    }
+
+    /// Counts of jbd2; handles are known only as a rounded mean.
+    fn of_journal(info: &Jbd2Info) -> Self {
+        Self {
+            transactions: info.transactions,
+            handles: info.handles(),
+            commit_average_us: info.mean(jbd2_info::COMMIT).map(|us| us as f64),
+            ..Self::default()
         }
     }
 
@@ -127,62 +137,18 @@ fn parse_flushes(stat: &str) -> Option<u64> {
     stat.split_whitespace().nth(15)?.parse().ok()
 }
 
-/// Where jbd2 tells of the journal on a block device. Its name is that name, a dash and an inode.
-pub(crate) fn journal_folder(top: &Path, device: &str) -> Option<PathBuf> {
-    let prefix = format!("{device}-");
-    let entry = fs::read_dir(top).ok()?.filter_map(Result::ok).find(|entry| {
-        let name = entry.file_name();
-        let name = name.to_string_lossy();
-        name == device || name.starts_with(&prefix)
-    })?;
-    Some(entry.path())
-}
-
-/// Counts of jbd2's `info`. Means are of all transactions since the mount; handles are known only
-/// as a rounded mean.
-fn parse_info(text: &str) -> Counters {
-    let number = |ending: &str| {
-        let line = text.lines().find(|line| line.trim_end().ends_with(ending))?;
-        line.trim_start().split(|c: char| !c.is_ascii_digit()).next()?.parse::<u64>().ok()
-    };
-    let transactions = text.split_whitespace().next().and_then(|word| word.parse::<u64>().ok());
-    // Of a fresh mount there is only the first line.
-    let handles = if transactions == Some(0) { Some(0) } else { number("handles per transaction") };
-    Counters {
-        transactions,
-        handles: transactions.zip(handles).map(|(count, mean)| count * mean),
-        commit_average_us: number("average transaction commit time").map(|us| us as f64),
-        ..Counters::default()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const INFO: &str = "\
-24 transactions (23 requested), each up to 8192 blocks
-average: 
-  0ms waiting for transaction
-  0ms request delay
-  84ms running transaction
-  0ms transaction was being locked
-  4ms flushing data (in ordered mode)
-  9ms logging transaction
-  13521us average transaction commit time
-  73 handles per transaction
-  6 blocks per transaction
-  7 logged blocks per transaction
-";
+    use crate::jbd2_info::tests::INFO;
 
     #[test]
-    fn what_jbd2_says_is_understood() {
-        let info = parse_info(INFO);
+    fn jbd2_counts_by_handles_and_transactions() {
+        let info = Counters::of_journal(&Jbd2Info::parse(INFO));
         assert_eq!((info.transactions, info.handles), (Some(24), Some(24 * 73)));
         assert_eq!((info.handles_per_txn(), info.commit_mean_us()), (Some(73.0), Some(13521.0)));
-        assert_eq!(parse_info(""), Counters::default());
-        let fresh = parse_info("0 transactions (0 requested), each up to 8192 blocks\n");
-        assert_eq!(info.since(fresh).handles_per_txn(), Some(73.0));
+        let fresh = Jbd2Info::parse("0 transactions (0 requested), each up to 8192 blocks\n");
+        assert_eq!(info.since(Counters::of_journal(&fresh)).handles_per_txn(), Some(73.0));
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub(crate) mod threads;
 
 pub(crate) use bootstrap::Interval;
 pub(crate) use candidate::Candidate;
-pub(crate) use counters::{CAUSES, Counters, journal_folder};
+pub(crate) use counters::{CAUSES, Counters};
 pub(crate) use experiment::{Experiment, Figures, StartImage, known};
 pub(crate) use image::{format, format_with, lay_out};
 pub(crate) use latencies::Latencies;

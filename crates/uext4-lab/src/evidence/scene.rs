@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use uext4::Volume;
 
-use crate::bench::journal_folder;
 use crate::error::{Doing, Result};
 use crate::evidence::run_name::RunName;
+use crate::jbd2_info;
 use crate::plan::Plan;
 use crate::target::Opened;
 
@@ -97,7 +97,7 @@ impl Scene<'_> {
     fn keep_kernel(&self, tools: &Tools) -> Result<()> {
         let Some(name) = self.device.and_then(Path::file_name) else { return Ok(()) };
         let name = name.to_string_lossy();
-        let journal = journal_folder(Path::new("/proc/fs/jbd2"), &name);
+        let journal = jbd2_info::folder(Path::new("/proc/fs/jbd2"), &name);
         let ext4 = Path::new("/proc/fs/ext4").join(&*name);
         let files = [
             (journal.map(|folder| folder.join("info")), "jbd2-info.txt"),

@@ -13,16 +13,18 @@ use uext4::alloc::{Count, Criterion};
 use uext4::stats::Reading;
 use uext4::sync::{count_lock_waits, lock_waits};
 
+use crate::jbd2_info::{self, Jbd2Info, Mean};
+
 /// Extended attribute by which a mount of uext4 tells its statistics (docs/stats.md).
 const STATS: &str = "system.uext4.stats";
 /// Longest value of an extended attribute.
 const STATS_BYTES: usize = 65_536;
 /// Lines of jbd2's `info`, without their number, and how we call them.
 const JBD2_MEANS: &[(&str, &str)] = &[
-    ("handles per transaction", "handles_per_txn"),
+    (jbd2_info::HANDLES, "handles_per_txn"),
     ("blocks per transaction", "blocks_per_txn"),
     ("logged blocks per transaction", "log_blocks_per_txn"),
-    ("average transaction commit time", "commit_mean_us"),
+    (jbd2_info::COMMIT, "commit_mean_us"),
 ];
 /// Lines of jbd2's `info` that are phases.
 const JBD2_PHASES: &[&str] = &[
@@ -94,7 +96,7 @@ impl Sources<'_> {
         counts.add_system(&read("/proc/stat".into()));
         if let Some(name) = self.device_name() {
             counts.add_device(&read(format!("/sys/block/{name}/stat")));
-            counts.add_info(&read(format!("/proc/fs/jbd2/{name}-8/info")));
+            counts.add_journal(&Jbd2Info::of_device(&name).unwrap_or_default());
             counts.add_mb_stats(&read(format!("/proc/fs/ext4/{name}/mb_stats")));
         }
         if let Some(volume) = self.volume {
@@ -189,32 +191,24 @@ impl Counts {
         }
     }
 
-    /// jbd2's `info`.
-    fn add_info(&mut self, info: &str) {
-        let mut lines = info.lines();
-        let words: Vec<&str> = lines.next().unwrap_or_default().split([' ', '(']).collect();
-        let number = |at: usize| words.get(at)?.parse::<f64>().ok();
-        for (at, name) in [(0, "transactions"), (3, "transactions_requested")] {
-            if let Some(count) = number(at) {
-                self.counts.insert(name.into(), count);
-            }
+    fn add_journal(&mut self, info: &Jbd2Info) {
+        let counts = [
+            ("transactions", info.transactions),
+            ("transactions_requested", info.requested),
+            ("handles", info.handles()),
+        ];
+        for (name, count) in counts {
+            self.counts.extend(count.map(|count| (name.to_owned(), count as f64)));
         }
-        for line in lines {
-            let line = line.trim();
-            let end = line.find(|c: char| !c.is_ascii_digit()).unwrap_or(0);
-            let Ok(number) = line[..end].parse::<f64>() else { continue };
-            let (unit, what) = line[end..].split_once(' ').unwrap_or_default();
-            if let Some((_, name)) = JBD2_MEANS.iter().find(|(known, _)| *known == what) {
-                self.means.insert((*name).to_owned(), number);
+        for Mean { value, unit, what } in &info.means {
+            let value = *value as f64;
+            if let Some((_, name)) = JBD2_MEANS.iter().find(|(known, _)| known == what) {
+                self.means.insert((*name).to_owned(), value);
             }
             if let Some(phase) = JBD2_PHASES.iter().find(|phase| what.starts_with(**phase)) {
-                let us = if unit == "ms" { number * 1000.0 } else { number };
+                let us = if unit == "ms" { value * 1000.0 } else { value };
                 self.phases.push(((*phase).to_owned(), us));
             }
-        }
-        let handles = self.means.get("handles_per_txn").copied();
-        if let Some((count, mean)) = self.counts.get("transactions").copied().zip(handles) {
-            self.counts.insert("handles".into(), count * mean);
         }
     }
 
@@ -295,27 +289,13 @@ impl Counts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::jbd2_info::tests::INFO;
     use serde_json::json;
-
-    const INFO: &str = "\
-24 transactions (23 requested), each up to 8192 blocks
-average: 
-  1ms waiting for transaction
-  0ms request delay
-  84ms running transaction
-  0ms transaction was being locked
-  4ms flushing data (in ordered mode)
-  9ms logging transaction
-  13521us average transaction commit time
-  73 handles per transaction
-  6 blocks per transaction
-  7 logged blocks per transaction
-";
 
     #[test]
     fn what_jbd2_tells_is_understood() {
         let mut counts = Counts::default();
-        counts.add_info(INFO);
+        counts.add_journal(&Jbd2Info::parse(INFO));
         assert_eq!(counts.counts["transactions"], 24.0);
         assert_eq!(counts.counts["transactions_requested"], 23.0);
         assert_eq!(
@@ -324,7 +304,9 @@ average:
         );
         assert_eq!(counts.phases[2], ("running transaction".into(), 84_000.0));
         assert_eq!(counts.phases.len(), 6);
-        assert!((Counts::default(), counts.add_info("")).0 == Counts::default());
+        let mut none = Counts::default();
+        none.add_journal(&Jbd2Info::default());
+        assert!(none == Counts::default());
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! What a thread waits for, by the functions of the kernel that it sleeps in.
 //!
 //! What: a table of functions of Linux, of which the innermost that is known names the cause. A
-//! stack without any is named by its innermost function that says something.
+//! stack without any is named by its innermost function that says something. What the loop device
+//! does with the file below it is work of the device, whatever that file's own file system calls.
 
 /// What a sleeping thread waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,10 +39,18 @@ const IDLE: &[&str] = &[
     "kthread_worker_fn",
 ];
 
+/// A handle that reserves credits for another one waits until fewer are reserved.
+const RESERVED: &str = "journal: reserved credits";
+/// A handle waits for the next transaction: the running one is being closed, or has no credits left
+/// for it and will be.
+const LOCKED_OR_FULL: &str = "journal: transaction locked or full";
+
 /// Functions and what is waited for in them. The same words stand for the same in the engine.
 const KNOWN: &[(&str, &str)] = &[
-    ("add_transaction_credits", "journal: credits"),
-    ("wait_transaction_locked", "journal: credits"),
+    // It sleeps itself only until reserved credits are given back; for all else it calls others.
+    ("add_transaction_credits", RESERVED),
+    // One sleep for two reasons, which no stack tells apart.
+    ("wait_transaction_locked", LOCKED_OR_FULL),
     ("wait_transaction_switching", "journal: transaction locked"),
     ("start_this_handle", "journal: transaction locked"),
     ("__jbd2_log_wait_for_space", "journal: log space"),
@@ -63,8 +72,9 @@ const KNOWN: &[(&str, &str)] = &[
     ("read_events", "direct I/O"),
     ("do_io_getevents", "direct I/O"),
     ("blkdev_issue_flush", "device: flush"),
-    ("vfs_fsync_range", "device: flush"),
     ("__wait_on_buffer", "device: I/O"),
+    ("ext4_read_bh", "device: I/O"),
+    ("ext4_wait_block_bitmap", "device: I/O"),
     ("blkdev_direct_IO", "device: I/O"),
     ("__blkdev_direct_IO_simple", "device: I/O"),
     ("blk_mq_get_request", "device: queue"),
@@ -87,6 +97,11 @@ const VAGUE: &[(&str, &str)] = &[
     ("io_schedule", "device: I/O"),
 ];
 
+/// Functions of the loop device, below which its file is.
+const LOOP: &[&str] = &["loop_", "lo_", "do_req_filebacked"];
+/// What it calls of its file to flush it.
+const FLUSH_OF_FILE: &[&str] = &["vfs_fsync", "vfs_fsync_range"];
+
 /// Functions in which a lock is waited for.
 const LOCKING: &[&str] = &[
     "rwsem_down_read_slowpath",
@@ -99,7 +114,8 @@ const LOCKING: &[&str] = &[
     "bit_spin_lock",
 ];
 
-/// Locks by the function that takes them.
+/// Locks by the function that takes them, and sleeps itself for nothing else. Most kernels show no
+/// function of the scheduler, to which those of [`LOCKING`] belong: it is the innermost one then.
 const LOCKS: &[(&str, &str)] = &[
     ("ext4_map_blocks", "i_data_sem"),
     ("ext4_da_map_blocks", "i_data_sem"),
@@ -114,13 +130,24 @@ const LOCKS: &[(&str, &str)] = &[
     ("open_last_lookups", "i_rwsem of a directory"),
     ("do_unlinkat", "i_rwsem of a directory"),
     ("filename_unlinkat", "i_rwsem of a directory"),
+    ("filename_create", "i_rwsem of a directory"),
+    ("do_rmdir", "i_rwsem of a directory"),
+    ("filename_rmdir", "i_rwsem of a directory"),
+    ("do_renameat2", "i_rwsem of a directory"),
+    ("filename_renameat2", "i_rwsem of a directory"),
     ("ext4_orphan_add", "s_orphan_lock"),
     ("ext4_orphan_del", "s_orphan_lock"),
     ("ext4_writepages", "s_writepages_rwsem"),
-    ("ext4_sync_file", "i_rwsem"),
-    ("jbd2_journal_commit_transaction", "j_checkpoint_mutex"),
     ("ext4_mb_init_group", "alloc_sem of a group"),
+    ("vm_mmap_pgoff", "mmap_lock"),
+    ("__vm_munmap", "mmap_lock"),
+    ("do_mprotect_pkey", "mmap_lock"),
+    ("madvise_do_behavior", "mmap_lock"),
 ];
+
+/// Locks by a function that sleeps for other things, too.
+const LOCKS_AMONG_OTHERS: &[(&str, &str)] =
+    &[("ext4_sync_file", "i_rwsem"), ("jbd2_journal_commit_transaction", "j_checkpoint_mutex")];
 
 /// Functions that say nothing of the cause.
 const GENERIC: &[&str] = &[
@@ -147,6 +174,13 @@ const GENERIC: &[&str] = &[
 
 /// The cause of a sleep in these functions, the innermost first; `None` where nothing is told.
 pub(super) fn of(stack: &[&str]) -> Option<Cause> {
+    if let Some(cause) = below_the_block_layer(stack) {
+        return Some(cause);
+    }
+    let innermost = stack.iter().map(|name| base(name)).find(|name| !GENERIC.contains(name));
+    if let Some((_, lock)) = LOCKS.iter().find(|(taker, _)| Some(*taker) == innermost) {
+        return Some(Cause::Lock((*lock).to_owned()));
+    }
     for (at, function) in stack.iter().map(|function| base(function)).enumerate() {
         if IDLE.contains(&function) || function.starts_with("fuse_uring_") {
             return Some(Cause::Idle);
@@ -164,8 +198,16 @@ pub(super) fn of(stack: &[&str]) -> Option<Cause> {
     if let Some(cause) = stack.iter().find_map(|function| found(VAGUE, base(function))) {
         return Some(cause);
     }
-    let said = stack.iter().map(|function| base(function)).find(|name| !GENERIC.contains(name));
-    Some(Cause::Wait(format!("in {}", said?)))
+    Some(Cause::Wait(format!("in {}", innermost?)))
+}
+
+/// The cause of a sleep in the file of a loop device.
+fn below_the_block_layer(stack: &[&str]) -> Option<Cause> {
+    let is_loop = |name: &&&str| LOOP.iter().any(|known| base(name).starts_with(known));
+    stack.iter().find(is_loop)?;
+    let flushes = stack.iter().any(|name| FLUSH_OF_FILE.contains(&base(name)));
+    let cause = if flushes { "device: flush" } else { "device: I/O" };
+    Some(Cause::Wait(cause.to_owned()))
 }
 
 /// What a table says of a function.
@@ -177,7 +219,8 @@ fn found(table: &[(&str, &str)], function: &str) -> Option<Cause> {
 /// The name of the lock that is taken in these functions.
 fn lock(callers: &[&str]) -> String {
     let callers = || callers.iter().map(|function| base(function));
-    let known = callers().find_map(|name| LOCKS.iter().find(|(caller, _)| *caller == name));
+    let all = || LOCKS.iter().chain(LOCKS_AMONG_OTHERS);
+    let known = callers().find_map(|name| all().find(|(caller, _)| *caller == name));
     match known {
         Some((_, lock)) => (*lock).to_owned(),
         None => {
@@ -228,7 +271,10 @@ mod tests {
     fn the_innermost_known_function_names_the_cause() {
         let stack = parse_stack(CREDITS);
         assert_eq!(stack.len(), 5);
-        assert_eq!(of(&stack), Some(Cause::Wait("journal: credits".into())));
+        assert_eq!(of(&stack), Some(Cause::Wait(LOCKED_OR_FULL.into())));
+        assert_eq!(of(&stack[1..]), Some(Cause::Wait(RESERVED.into())));
+        let barrier = Cause::Wait("journal: transaction locked".into());
+        assert_eq!(of(&stack[2..]), Some(barrier));
         let commit = ["jbd2_log_wait_commit", "ext4_fsync_journal", "ext4_sync_file"];
         assert_eq!(cause(&commit), Some(Cause::Wait("journal: commit".into())));
         let flush = ["submit_bio_wait", "blkdev_issue_flush", "ext4_sync_file"];
@@ -242,11 +288,33 @@ mod tests {
     }
 
     #[test]
+    fn a_flush_is_told_only_below_the_block_layer() {
+        let commit = "jbd2_log_wait_commit";
+        let of_a_program = [commit, "ext4_sync_file", "vfs_fsync_range", "do_fsync"];
+        assert_eq!(cause(&of_a_program), Some(Cause::Wait("journal: commit".into())));
+        let unknown = ["schedule", "something_new", "vfs_fsync_range", "do_fsync"];
+        assert_eq!(cause(&unknown), Some(Cause::Wait("in something_new".into())));
+        // The file system below the loop device has a journal of its own.
+        let of_its_file = [commit, "ext4_sync_file", "vfs_fsync_range", "loop_process_work"];
+        assert_eq!(cause(&of_its_file), Some(Cause::Wait("device: flush".into())));
+        let inlined = ["folio_wait_writeback", "vfs_fsync", "lo_req_flush.isra.0", "worker"];
+        assert_eq!(cause(&inlined), Some(Cause::Wait("device: flush".into())));
+        let written = ["balance_dirty_pages", "ext4_file_write_iter", "lo_rw_aio"];
+        assert_eq!(cause(&written), Some(Cause::Wait("device: I/O".into())));
+        assert_eq!(cause(&["worker_thread", "kthread"]), Some(Cause::Idle));
+    }
+
+    #[test]
     fn locks_are_named_by_who_takes_them_and_unknown_waits_by_their_function() {
         let known = ["rwsem_down_write_slowpath", "down_write", "ext4_map_blocks", "x"];
         assert_eq!(cause(&known), Some(Cause::Lock("i_data_sem".into())));
         let unknown = ["__mutex_lock.constprop.0", "some_path"];
         assert_eq!(cause(&unknown), Some(Cause::Lock("a lock in some_path".into())));
+        // As kernels show it: what belongs to the scheduler is left out.
+        let shown = ["path_openat", "do_filp_open", "do_sys_openat2"];
+        assert_eq!(cause(&shown), Some(Cause::Lock("i_rwsem of a directory".into())));
+        let other = ["jbd2_journal_commit_transaction", "kjournald2"];
+        assert_eq!(cause(&other), Some(Cause::Idle));
         let strange = ["schedule", "something_new", "ext4_x"];
         assert_eq!(cause(&strange), Some(Cause::Wait("in something_new".into())));
         assert_eq!(cause(&["schedule"]), None);

@@ -182,10 +182,14 @@ pub(crate) fn for_small_files(
     };
     thread::scope(|scope| {
         let work = &work;
-        let running: Vec<_> =
-            (0..threads).map(|thread| scope.spawn(move || work(thread))).collect();
+        // By this name it is known who makes the load.
+        let start = |thread: u32| {
+            let named = thread::Builder::new().name(format!("load-{thread}"));
+            named.spawn_scoped(scope, move || work(thread)).doing("starting a thread")
+        };
+        let running: Vec<_> = (0..threads).map(start).collect();
         running.into_iter().try_for_each(|thread| {
-            thread.join().map_err(|_| Error::new("a thread of the load panicked"))?
+            thread?.join().map_err(|_| Error::new("a thread of the load panicked"))?
         })
     })
 }

@@ -70,7 +70,7 @@ fn waits(seen: &Seen, operations: u64) -> Value {
     let phases = seen.counts.phases.iter();
     let phases: Vec<Value> =
         phases.map(|(phase, us)| json!({"phase": phase, "mean_us": round(*us)})).collect();
-    let per_op = |per_s: f64| per_s * sampled.seconds / operations.max(1) as f64;
+    let per_op = |count: f64| count / operations.max(1) as f64;
     let switches = seen.counts.counts.get("context_switches");
     json!({
         "seconds": round(sampled.seconds),
@@ -83,9 +83,9 @@ fn waits(seen: &Seen, operations: u64) -> Value {
             "waits": causes(&kernel, seen)},
         "locks": locks,
         "commit_phases": phases,
-        "context_switches_per_op": switches.map(|count| count / operations.max(1) as f64),
-        "wakeups_per_op": per_op(sampled.sleeps_per_s),
-        "preemptions_per_op": per_op(sampled.preemptions_per_s),
+        "context_switches_per_op": switches.map(|count| per_op(*count)),
+        "wakeups_per_op": per_op(sampled.sleeps),
+        "preemptions_per_op": per_op(sampled.preemptions),
     })
 }
 

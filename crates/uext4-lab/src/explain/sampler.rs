@@ -4,6 +4,8 @@
 //! if not, what the engine says that it waits for, or in which function of the kernel it sleeps
 //! (`/proc/PID/stack`, for root). A look stands for the time since the last one and for those
 //! threads that were not looked at. It costs little however many threads there are.
+//! How often threads sleep is counted by the kernel, and read at each look: a thread that ends is
+//! read a last time some moments before.
 //! Invariants: the threads that are looked at are not stopped, and wait for nothing here.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -23,8 +25,10 @@ use crate::explain::tasks::{Found, Part, Task, Wanted};
 const STEP: Duration = Duration::from_millis(10);
 /// Threads of a part that are looked at each time, at most.
 const LOOKS: usize = 32;
-/// How often it is seen which threads there are, and how often each has slept.
+/// How often it is seen at least which threads there are, and how often each has slept.
 const REFRESH: Duration = Duration::from_millis(200);
+/// It is seen more often where that takes less than this part of the time.
+const REFRESH_PART: u32 = 20;
 /// How often a daemon is asked what its threads wait for.
 const ASK: Duration = Duration::from_millis(50);
 /// A sleep for a lock or condition of a program, of which the kernel knows no more.
@@ -45,6 +49,8 @@ pub(super) struct Tally {
 #[derive(Clone, Debug, Default)]
 pub(super) struct PartSeen {
     pub(super) threads: usize,
+    /// Of which its shares are made.
+    pub(super) looks: u64,
     /// Time of all threads together.
     pub(super) ms: f64,
     pub(super) running_ms: f64,
@@ -57,27 +63,48 @@ pub(super) struct PartSeen {
 pub(super) struct Sampled {
     pub(super) seconds: f64,
     pub(super) parts: BTreeMap<Part, PartSeen>,
-    /// Sleeps and preemptions of all threads, in a second.
-    pub(super) sleeps_per_s: f64,
-    pub(super) preemptions_per_s: f64,
+    /// Sleeps and preemptions of all threads.
+    pub(super) sleeps: f64,
+    pub(super) preemptions: f64,
     pub(super) processes: BTreeSet<i32>,
     /// Processor time of looking.
     pub(super) cpu_s: f64,
 }
 
-/// How often a thread had slept at two moments.
+/// Sleeps and preemptions of a thread since it began.
+type Switches = [u64; 2];
+
+/// How often a thread has slept in the run.
 #[derive(Clone, Copy, Debug)]
 struct Slept {
-    first: (Instant, [u64; 2]),
-    last: (Instant, [u64; 2]),
+    /// What counts from here on: nothing of what it did before the run.
+    first: (Instant, Switches),
+    last: (Instant, Switches),
+    /// When it was last seen.
+    lived: Instant,
 }
 
-struct Sampler<'a> {
+impl Slept {
+    /// Sleeps and preemptions: those that were counted, and at the same rate those from the last
+    /// count to when it was last seen. After that it had ended.
+    fn total(&self) -> [f64; 2] {
+        let seconds = |from: Instant, to: Instant| (to - from).as_secs_f64();
+        let counted = seconds(self.first.0, self.last.0);
+        let more = seconds(self.last.0, self.lived.max(self.last.0));
+        let part = if counted > 0.0 { more / counted } else { 0.0 };
+        [0, 1].map(|n| self.last.1[n].saturating_sub(self.first.1[n]) as f64 * (1.0 + part))
+    }
+}
+
+/// Looks at the threads of a run.
+pub(super) struct Sampler<'a> {
     sources: Sources<'a>,
     /// What the engine says of its sleeping threads: by thread, what each waits for.
     blocked: HashMap<i32, &'static str>,
     asked: Instant,
+    wanted: &'a Wanted,
     found: Found,
+    began: Instant,
     sampled: Sampled,
     slept: HashMap<i32, Slept>,
     /// Where the next look at a part begins.
@@ -91,36 +118,78 @@ pub(super) fn processor_seconds(schedstat: &str) -> f64 {
     ns.unwrap_or(0.0) / 1e9
 }
 
-/// Looks until `stop` is set.
-pub(super) fn run(sources: Sources<'_>, wanted: &Wanted, stop: &AtomicBool) -> Sampled {
-    let began = Instant::now();
-    let mut sampler = Sampler {
-        sources,
-        blocked: HashMap::new(),
-        asked: began,
-        found: wanted.find(),
-        sampled: Sampled::default(),
-        slept: HashMap::new(),
-        next: BTreeMap::new(),
-    };
-    let (mut refreshed, mut looked) = (began, began);
-    while !stop.load(Ordering::Relaxed) {
-        thread::sleep(STEP);
-        if refreshed.elapsed() >= REFRESH {
-            sampler.found = wanted.find();
-            refreshed = Instant::now();
-        }
-        let now = Instant::now();
-        sampler.look(now - looked);
-        looked = now;
+impl<'a> Sampler<'a> {
+    /// Ready to look. Threads that exist now were there before the run.
+    pub(super) fn new(sources: Sources<'a>, wanted: &'a Wanted) -> Self {
+        let began = Instant::now();
+        let mut sampler = Self {
+            sources,
+            blocked: HashMap::new(),
+            asked: began,
+            wanted,
+            found: Found::default(),
+            began,
+            sampled: Sampled::default(),
+            slept: HashMap::new(),
+            next: BTreeMap::new(),
+        };
+        sampler.find(|_| true);
+        sampler
     }
-    sampler.sampled.seconds = began.elapsed().as_secs_f64();
-    sampler.add_sleeps();
-    sampler.sampled.cpu_s = processor_seconds("/proc/thread-self/schedstat");
-    sampler.sampled
-}
 
-impl Sampler<'_> {
+    /// Looks until `stop` is set.
+    pub(super) fn run(mut self, stop: &AtomicBool) -> Sampled {
+        self.look_until(stop);
+        self.sampled.seconds = self.began.elapsed().as_secs_f64();
+        for slept in self.slept.values() {
+            let [sleeps, preemptions] = slept.total();
+            self.sampled.sleeps += sleeps;
+            self.sampled.preemptions += preemptions;
+        }
+        self.sampled.cpu_s = processor_seconds("/proc/thread-self/schedstat");
+        self.sampled
+    }
+
+    fn look_until(&mut self, stop: &AtomicBool) {
+        let mut looked = Instant::now();
+        let (mut refreshed, mut wait) = (looked, STEP);
+        while !stop.load(Ordering::Relaxed) {
+            thread::sleep(STEP);
+            if refreshed.elapsed() >= wait {
+                let begins = Instant::now();
+                // A thread of the kernel that is found later was there all the time.
+                self.find(|task| task.part == Part::Kernel);
+                refreshed = Instant::now();
+                wait = (begins.elapsed() * REFRESH_PART).clamp(STEP, REFRESH);
+            }
+            let now = Instant::now();
+            self.look(now - looked);
+            looked = now;
+        }
+        self.find(|task| task.part == Part::Kernel);
+        // Those that live are counted to the end.
+        for task in &self.found.tasks {
+            count(&mut self.slept, task);
+        }
+    }
+
+    /// Finds the threads that exist. What a new one has slept counts, but for those that were
+    /// `there_before`.
+    fn find(&mut self, there_before: impl Fn(&Task) -> bool) {
+        self.found = self.wanted.find();
+        let now = Instant::now();
+        for task in &self.found.tasks {
+            if let Some(slept) = self.slept.get_mut(&task.id) {
+                slept.lived = now;
+                continue;
+            }
+            let Some(switches) = task.switches() else { continue };
+            let before = if there_before(task) { switches } else { Switches::default() };
+            let slept = Slept { first: (now, before), last: (now, switches), lived: now };
+            self.slept.insert(task.id, slept);
+        }
+    }
+
     /// Asks the engine which threads sleep in it.
     fn ask(&mut self) {
         if let Some(volume) = self.sources.volume {
@@ -165,7 +234,9 @@ impl Sampler<'_> {
     fn look_at(&mut self, task: &Task, ms: f64) {
         // Its end is no wait.
         let Some(is_running) = task.is_running() else { return };
-        self.note_sleeps(task);
+        if self.slept.get(&task.id).is_none_or(|slept| slept.last.0.elapsed() >= REFRESH) {
+            count(&mut self.slept, task);
+        }
         let waits_for = self.blocked.get(&task.id).filter(|_| !is_running);
         let text = match (is_running, waits_for) {
             (false, None) => task.read("stack").unwrap_or_default(),
@@ -188,6 +259,7 @@ impl Sampler<'_> {
             None => {
                 seen.running_ms += ms;
                 seen.ms += ms;
+                seen.looks += 1;
                 return;
             }
             Some(Cause::Idle) => return,
@@ -201,6 +273,7 @@ impl Sampler<'_> {
             }
         };
         seen.ms += ms;
+        seen.looks += 1;
         tally.looks += 1;
         tally.ms += ms;
         if !stack.is_empty() {
@@ -208,27 +281,12 @@ impl Sampler<'_> {
             *tally.stacks.entry(stack).or_default() += 1;
         }
     }
+}
 
-    fn note_sleeps(&mut self, task: &Task) {
-        let now = Instant::now();
-        if self.slept.get(&task.id).is_some_and(|slept| now - slept.last.0 < REFRESH) {
-            return;
-        }
-        let Some(switches) = task.switches() else { return };
-        let now = (now, switches);
-        self.slept.entry(task.id).or_insert(Slept { first: now, last: now }).last = now;
-    }
-
-    /// Threads end before they can be asked a last time: what is known are rates.
-    fn add_sleeps(&mut self) {
-        for slept in self.slept.values() {
-            let seconds = (slept.last.0 - slept.first.0).as_secs_f64();
-            if seconds > 0.0 {
-                let rate = |n: usize| (slept.last.1[n] - slept.first.1[n]) as f64 / seconds;
-                self.sampled.sleeps_per_s += rate(0);
-                self.sampled.preemptions_per_s += rate(1);
-            }
-        }
+/// Reads how often a thread that was found has slept.
+fn count(all: &mut HashMap<i32, Slept>, task: &Task) {
+    if let (Some(slept), Some(switches)) = (all.get_mut(&task.id), task.switches()) {
+        slept.last = (Instant::now(), switches);
     }
 }
 
@@ -246,5 +304,62 @@ fn cause_of(wait_for: &str) -> &'static str {
         "dirty_limit" => "dirty limit",
         "direct_io" => "direct I/O",
         _ => "another wait in the engine",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    /// Fault model: what a thread slept is taken for a rate that held all the run.
+    #[test]
+    fn sleeps_are_those_of_the_time_that_a_thread_lived() {
+        let at = |ms: u64| Duration::from_millis(ms);
+        let began = Instant::now();
+        let slept = |last: u64, switches: Switches, lived: u64| Slept {
+            first: (began, [100, 7]),
+            last: (began + at(last), switches),
+            lived: began + at(lived),
+        };
+        assert_eq!(slept(1000, [300, 9], 1000).total(), [200.0, 2.0]);
+        // It lived half as long again after the last count.
+        assert_eq!(slept(1000, [300, 9], 1500).total(), [300.0, 3.0]);
+        assert_eq!(slept(0, [100, 7], 0).total(), [0.0, 0.0]);
+        // Found in its last moment.
+        assert_eq!(slept(0, [102, 7], 200).total(), [2.0, 0.0]);
+    }
+
+    /// Fault model: sleeps of a thread that begins late are left out, or multiplied.
+    #[test]
+    fn a_thread_that_sleeps_so_often_is_told_to_have_slept_so_often() {
+        const SLEEPS: u64 = 300;
+        let caller = rustix::thread::gettid().as_raw_nonzero().get();
+        let wanted = Wanted { caller, ..Wanted::default() };
+        let mut sampler = Sampler::new(Sources::default(), &wanted);
+        let (go_on, wait) = mpsc::channel::<()>();
+        let (told, ready) = mpsc::channel();
+        let stop = AtomicBool::new(false);
+        let id = thread::scope(|scope| {
+            let looks = scope.spawn(|| sampler.look_until(&stop));
+            thread::sleep(2 * REFRESH);
+            let load = thread::Builder::new().name("load-1".into());
+            let load = load.spawn_scoped(scope, move || {
+                (0..SLEEPS).for_each(|_| thread::sleep(Duration::from_micros(100)));
+                told.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+                let _ = wait.recv();
+            });
+            let id: i32 = ready.recv().unwrap();
+            stop.store(true, Ordering::Relaxed);
+            looks.join().unwrap();
+            drop(go_on);
+            load.unwrap().join().unwrap();
+            id
+        });
+        let [sleeps, _] = sampler.slept[&id].total();
+        // Beside its sleeps it may wait for a lock or a page, and does for the end.
+        let range = SLEEPS as f64..SLEEPS as f64 * 1.1 + 10.0;
+        assert!(range.contains(&sleeps), "{sleeps}");
     }
 }

@@ -1,8 +1,9 @@
 //! The threads of a run: those that make the load, those that serve it, those of the kernel.
 //!
-//! What: `/proc` names them. Threads of the load are the children of this process that are no
-//! daemon of a mount, and the threads of this process that [`crate::bench`] starts, or the thread
-//! that runs the load itself if there are none.
+//! What: `/proc` names them. Where programs make the load, its threads are those of the children of
+//! this process that are no daemon of a mount. Else they are the threads of this process that are
+//! named so, and those that the thread that runs the load has started without a name; or that one
+//! itself if there are none.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -63,6 +64,10 @@ impl Task {
 pub(super) struct Wanted {
     /// The thread that runs the load, or waits for those that do.
     pub(super) caller: i32,
+    /// The threads that were there before the load.
+    pub(super) before: BTreeSet<i32>,
+    /// Whether programs may make the load.
+    pub(super) has_programs: bool,
     /// The daemon of the mount.
     pub(super) daemon: Option<i32>,
     /// Programs that look at the run.
@@ -91,7 +96,7 @@ impl Wanted {
                 self.add_own(&mut found, id);
             } else if Some(id) == self.daemon {
                 add_all(&mut found, id, Part::Server);
-            } else if children.contains(&id) && Some(id) != self.observer {
+            } else if self.has_programs && children.contains(&id) && Some(id) != self.observer {
                 add_all(&mut found, id, Part::Load);
             } else if process.is_kernel && self.works_for_it(id, &process.name) {
                 add_all(&mut found, id, Part::Kernel);
@@ -111,8 +116,13 @@ impl Wanted {
     fn add_own(&self, found: &mut Found, process: i32) {
         add_all(found, process, Part::Server);
         found.tasks.retain(|task| task.name != OBSERVER);
+        let caller = found.tasks.iter().find(|task| task.id == self.caller);
+        let caller = caller.map(|task| task.name.clone());
         for task in &mut found.tasks {
-            if task.part == Part::Server && task.name.starts_with(LOAD) {
+            // A thread without a name has that of the one that started it.
+            let is_unnamed = Some(&task.name) == caller.as_ref() && task.id != self.caller;
+            let is_new = is_unnamed && !self.before.contains(&task.id);
+            if task.part == Part::Server && (task.name.starts_with(LOAD) || is_new) {
                 (task.part, task.name) = (Part::Load, "load".into());
             }
         }
@@ -141,6 +151,12 @@ struct Process {
     parent: i32,
     name: String,
     is_kernel: bool,
+}
+
+/// The threads of this process.
+pub(super) fn own_threads() -> BTreeSet<i32> {
+    let entries = fs::read_dir("/proc/self/task").into_iter().flatten().filter_map(Result::ok);
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
 /// The kernel's own parent of its threads.
@@ -217,6 +233,33 @@ mod tests {
         let part = |id: i32| found.tasks.iter().find(|task| task.id == id).map(|task| task.part);
         assert_eq!((part(id), part(caller)), (Some(Part::Load), None));
         assert!(found.processes.contains(&std::process::id().cast_signed()));
+        // Where no program makes the load, a child is none: it may clean up after the run.
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let child_id = child.id().cast_signed();
+        let with = |has_programs| {
+            let wanted = Wanted { caller, has_programs, ..Wanted::default() };
+            wanted.find().tasks.iter().find(|task| task.id == child_id).map(|task| task.part)
+        };
+        assert_eq!((with(false), with(true)), (None, Some(Part::Load)));
+        child.kill().and_then(|()| child.wait()).unwrap();
+        // A thread without a name has that of its parent; one that was there before is no load.
+        let (told, ready) = mpsc::channel();
+        let (go_on, wait) = mpsc::channel::<()>();
+        let unnamed = thread::spawn(move || {
+            let name = fs::read_to_string(format!("/proc/self/task/{caller}/comm")).unwrap();
+            fs::write("/proc/thread-self/comm", name.trim_end()).unwrap();
+            told.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+            let _ = wait.recv();
+        });
+        let unnamed_id: i32 = ready.recv().unwrap();
+        let part_of = |before: BTreeSet<i32>| {
+            let found = Wanted { caller, before, ..Wanted::default() }.find();
+            found.tasks.iter().find(|task| task.id == unnamed_id).map(|task| task.part)
+        };
+        assert_eq!(part_of(BTreeSet::new()), Some(Part::Load));
+        assert_eq!(part_of(own_threads()), Some(Part::Server));
+        drop(go_on);
+        unnamed.join().unwrap();
         let task = found.tasks.iter().find(|task| task.id == id).unwrap();
         assert!(task.switches().is_some() && task.name == "load");
         drop(send);

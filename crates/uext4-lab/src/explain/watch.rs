@@ -11,9 +11,9 @@ use uext4::Volume;
 
 use crate::error::{Doing, Error, Result};
 use crate::explain::counts::{Counts, Sources};
-use crate::explain::sampler::{self, Sampled};
+use crate::explain::sampler::{Sampled, Sampler};
 use crate::explain::stacks::{Keep, Recorder};
-use crate::explain::tasks::{OBSERVER, Wanted};
+use crate::explain::tasks::{self, OBSERVER, Wanted};
 use crate::mount::Mount;
 use crate::stage::Medium;
 use crate::target::Opened;
@@ -24,6 +24,8 @@ pub(crate) struct Subject<'a> {
     /// A volume of this process.
     pub(crate) volume: Option<&'a Volume>,
     pub(crate) mount: Option<&'a Mount>,
+    /// Whether programs make the load.
+    pub(crate) has_programs: bool,
     /// The block device below, if there is one.
     pub(crate) device: Option<&'a Path>,
 }
@@ -34,13 +36,15 @@ impl<'a> Subject<'a> {
         let device = medium.loop_device();
         match opened {
             Opened::Library(volume) => Self { volume: Some(volume), device, ..Self::default() },
-            Opened::Mount(mount) => Self { mount: Some(mount), device, ..Self::default() },
+            Opened::Mount(mount) => {
+                Self { mount: Some(mount), has_programs: true, device, ..Self::default() }
+            }
         }
     }
 
     /// A volume of this process.
     pub(crate) fn volume(volume: &'a Volume, medium: &'a Medium) -> Self {
-        Self { volume: Some(volume), device: medium.loop_device(), mount: None }
+        Self { volume: Some(volume), device: medium.loop_device(), ..Self::default() }
     }
 
     /// No file system.
@@ -89,15 +93,18 @@ pub(crate) fn watch<T>(
     sources.switch_on();
     let wanted = Wanted {
         caller: rustix::thread::gettid().as_raw_nonzero().get(),
+        before: tasks::own_threads(),
+        has_programs: subject.has_programs,
         daemon: subject.mount.and_then(Mount::daemon),
         observer: recorder.as_ref().ok().map(Recorder::process),
         device: sources.device_name(),
     };
     let before = sources.read();
+    let sampler = Sampler::new(sources, &wanted);
     let stop = AtomicBool::new(false);
     let looked = thread::scope(|scope| {
         let observer = thread::Builder::new().name(OBSERVER.to_owned());
-        let look = || sampler::run(sources, &wanted, &stop);
+        let look = || sampler.run(&stop);
         let observer = observer.spawn_scoped(scope, look).doing("starting a thread")?;
         let done = {
             let _at_end = AtEnd(&stop);

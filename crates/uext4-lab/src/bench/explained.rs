@@ -7,7 +7,7 @@ use crate::bench::rounds::{Bench, Setting};
 use crate::error::{Error, Result};
 use crate::explain::{self, Explained, Subject};
 use crate::plan::Event;
-use crate::report::{AA, Spread};
+use crate::report::AA;
 
 impl Bench<'_> {
     /// Does the work of a load, and looks at it if this run is there for that.
@@ -90,7 +90,7 @@ impl Bench<'_> {
                 metric: load.metric,
                 operations,
                 watched_rate: rate.map_or(0.0, |(_, rate)| *rate),
-                usual_rate: Spread::of(rates.iter().flatten().copied()).map(|s| s.median),
+                rates: rates.clone(),
                 seen,
                 timelines,
             });

@@ -109,6 +109,17 @@ pub(super) fn wait_shares(of: &Explained) -> BTreeMap<String, f64> {
     all.map(|(name, ms)| (name, ms / load.ms.max(f64::MIN_POSITIVE))).collect()
 }
 
+/// Looks at threads of the load.
+pub(super) fn looks(of: &Explained) -> u64 {
+    of.seen.sampled.parts.get(&Part::Load).map_or(0, |load| load.looks)
+}
+
+/// Stacks of the profile.
+pub(super) fn stacks(of: &Explained) -> u64 {
+    let lines = of.seen.profile.iter().flat_map(|folded| folded.lines());
+    lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok()).sum()
+}
+
 /// The functions that the processors ran, as shares of the time that the run used of them.
 pub(super) fn functions(a: &Explained, b: &Explained) -> Vec<Share> {
     shares(&function_shares(a), &function_shares(b))

@@ -5,15 +5,23 @@ use serde::Serialize;
 use crate::bench::Candidate;
 use crate::explain::Explained;
 use crate::explain::difference::{self, Moved, RUNNING, Share};
-use crate::explain::files::round;
+use crate::explain::rate::Rate;
+use crate::load::{How, Load, Work};
 use crate::report::DEFAULT;
 
 /// Counters and causes that a sentence names.
 const NAMED: usize = 5;
 /// Counters that say what a transaction or an operation is like: told first where they move.
 const TELLING: &[&str] = &["handles_per_txn", "transactions", "commit_mean_us"];
-/// How much faster one is before its difference is called the cause.
-const FASTER: f64 = 1.2;
+
+/// What counts of a load are divided by, in words.
+fn operation(load: &Load) -> &'static str {
+    match load.how {
+        How::Tree(Work::Unpack | Work::RemoveTree | Work::Build, _) => "entry",
+        How::Tree(..) => "file",
+        How::Bench(_) => "operation",
+    }
+}
 
 /// A candidate of a pair.
 #[derive(Clone, Debug, Serialize)]
@@ -23,19 +31,21 @@ struct Side {
     key: String,
 }
 
-/// A rate of both.
-#[derive(Clone, Debug, Serialize)]
-struct Rate {
-    metric: &'static str,
-    a: f64,
-    b: f64,
-    ratio: f64,
+/// What shares are made of, of a and b.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Basis {
+    /// Looks at threads of the load.
+    looks: [u64; 2],
+    /// Stacks of processors.
+    stacks: [u64; 2],
 }
 
 /// What was found of a pair.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Pair {
     experiment: &'static str,
+    /// What counts are divided by.
+    operation: &'static str,
     form: Option<&'static str>,
     threads: u32,
     bs: u32,
@@ -44,6 +54,7 @@ pub(super) struct Pair {
     /// What is different.
     difference: String,
     rate: Rate,
+    basis: Basis,
     counters: Vec<Moved>,
     waits: Vec<Share>,
     functions: Vec<Share>,
@@ -106,17 +117,20 @@ impl Pair {
             variant: of.candidate.variant.clone(),
             key: of.key.clone(),
         };
-        let (rate_a, rate_b) = (a.rate(), b.rate());
-        let rate = Rate { metric: a.metric, a: rate_a, b: rate_b, ratio: round(rate_b / rate_a) };
         let mut pair = Self {
             experiment: a.run.load.id,
+            operation: operation(a.run.load),
             form: a.run.form.map(crate::load::Form::name),
             threads: a.run.threads,
             bs: a.run.bs,
             a: side(a),
             b: side(b),
             difference,
-            rate,
+            rate: Rate::of(a, b),
+            basis: Basis {
+                looks: [a, b].map(difference::looks),
+                stacks: [a, b].map(difference::stacks),
+            },
             counters: difference::counters(a, b),
             waits: difference::waits(a, b),
             functions: difference::functions(a, b),
@@ -135,12 +149,14 @@ impl Pair {
     fn in_words(&self) -> Vec<String> {
         let names = [&self.a, &self.b].map(|side| format!("{} ({})", side.target, side.variant));
         let [a, b] = &names;
-        let mut words = vec![self.speed(a, b)];
+        let mut words = vec![self.rate.in_words(&self.difference, a, b)];
         let (told, rest): (Vec<&Moved>, Vec<&Moved>) =
             self.counters.iter().partition(|moved| TELLING.contains(&moved.name.as_str()));
-        let named: Vec<String> = told.into_iter().chain(rest).take(NAMED + 2).map(moved).collect();
+        let named = told.into_iter().chain(rest).take(NAMED + 2);
+        let named: Vec<String> = named.map(|of| moved(of, self.operation)).collect();
         if !named.is_empty() {
-            words.push(format!("From {a} to {b}, counters move: {}.", named.join("; ")));
+            let what = named.join("; ");
+            words.push(format!("From {a} to {b}, counters of one run each move: {what}."));
         }
         let share = |share: &Share| {
             let percent = |part: f64| format!("{:.0} %", part * 100.0);
@@ -150,32 +166,29 @@ impl Pair {
         let waits: Vec<String> = waits.take(NAMED).map(share).collect();
         if !waits.is_empty() {
             let what = waits.join("; ");
-            words.push(format!("Of the time of its threads, {a} and {b} spent waiting: {what}."));
+            let [of_a, of_b] = self.basis.looks;
+            words.push(format!(
+                "Of the time of its threads, by {of_a} and {of_b} looks at one run each, {a} \
+                 and {b} spent waiting: {what}."
+            ));
         }
         let functions: Vec<String> = self.functions.iter().take(NAMED).map(share).collect();
         if !functions.is_empty() {
             let what = functions.join("; ");
-            words.push(format!("Of the processor, {a} and {b} spent in: {what}."));
+            let [of_a, of_b] = self.basis.stacks;
+            words.push(format!(
+                "Of the processor, by {of_a} and {of_b} stacks of one run each, {a} and {b} spent \
+                 in: {what}."
+            ));
         }
         words
     }
-
-    fn speed(&self, a: &str, b: &str) -> String {
-        let Rate { metric, a: rate_a, b: rate_b, ratio } = &self.rate;
-        let what = &self.difference;
-        let rates = format!("{metric}: {a} {}, {b} {}", number(*rate_a), number(*rate_b));
-        if *ratio >= FASTER {
-            format!("{rates}; {what} makes it {ratio:.1} times as fast.")
-        } else if *ratio > 0.0 && 1.0 / ratio >= FASTER {
-            format!("{rates}; {what} makes it {:.1} times slower.", 1.0 / ratio)
-        } else {
-            format!("{rates}; {what} makes little difference.")
-        }
-    }
 }
 
-fn moved(moved: &Moved) -> String {
-    let per = if moved.per == "operation" { " an operation" } else { "" };
+fn moved(moved: &Moved, operation: &str) -> String {
+    let article = if operation == "file" { "a" } else { "an" };
+    let by_one = || format!(" {article} {operation}");
+    let per = if moved.per == "operation" { by_one() } else { String::new() };
     let how = if moved.score > 0.0 { "rises" } else { "falls" };
     let by = match moved.ratio {
         Some(ratio) if ratio >= 1.0 => format!(" ({ratio:.1} times)"),
@@ -186,7 +199,7 @@ fn moved(moved: &Moved) -> String {
 }
 
 /// A number with as many digits as tell something.
-fn number(value: f64) -> String {
+pub(super) fn number(value: f64) -> String {
     match value.abs() {
         _ if value == 0.0 => "0".into(),
         size if size >= 100.0 => format!("{value:.0}"),

@@ -17,6 +17,7 @@
 //! | `files` | profile, waits and latencies of a run as files |
 //! | `difference` | what differs between two candidates |
 //! | `explanation` | pairs, in words |
+//! | `rate` | how much faster one of a pair is, and how sure that is |
 //! | `cases` | options that are known to move a counter |
 
 pub mod cases;
@@ -25,6 +26,7 @@ mod counts;
 mod difference;
 mod explanation;
 mod files;
+mod rate;
 mod sampler;
 mod stacks;
 mod tasks;
@@ -40,6 +42,7 @@ use serde_json::{Value, json};
 use crate::bench::Candidate;
 use crate::error::{Doing, Result};
 use crate::evidence::TargetRun;
+use crate::report::Spread;
 
 pub(crate) use timeline::Timeline;
 pub(crate) use watch::{Seen, Subject, watch};
@@ -58,20 +61,26 @@ pub(crate) struct Explained {
     pub(crate) operations: u64,
     /// That figure in this run.
     pub(crate) watched_rate: f64,
-    /// Its median in the rounds, in which nobody looked.
-    pub(crate) usual_rate: Option<f64>,
+    /// It in each round, in which nobody looked; `None` where the run failed.
+    pub(crate) rates: Vec<Option<f64>>,
     pub(crate) seen: Seen,
     pub(crate) timelines: Vec<Timeline>,
 }
 
 impl Explained {
+    /// The median of the rounds.
+    fn usual_rate(&self) -> Option<f64> {
+        Spread::of(self.rates.iter().flatten().copied()).map(|spread| spread.median)
+    }
+
     fn rate(&self) -> f64 {
-        self.usual_rate.unwrap_or(self.watched_rate)
+        self.usual_rate().unwrap_or(self.watched_rate)
     }
 
     /// Part of the speed that looking costs.
     fn overhead(&self) -> Option<f64> {
-        self.usual_rate.filter(|rate| *rate > 0.0).map(|usual| 1.0 - self.watched_rate / usual)
+        let usual = self.usual_rate().filter(|rate| *rate > 0.0)?;
+        Some(1.0 - times_as_fast(self.metric, usual, self.watched_rate))
     }
 
     fn to_json(&self) -> Value {
@@ -87,7 +96,8 @@ impl Explained {
             "target": self.candidate.target.name(),
             "variant": self.candidate.variant,
             "metric": self.metric,
-            "rate": self.usual_rate,
+            "rate": self.usual_rate(),
+            "rounds": self.rates.iter().flatten().count(),
             "rate_while_watched": self.watched_rate,
             "overhead": self.overhead().map(files::round),
             "operations": self.operations,
@@ -100,6 +110,11 @@ impl Explained {
             "wait_shares": difference::wait_shares(self),
         })
     }
+}
+
+/// How many times as fast b is as a, by a figure of both: seconds are better the fewer they are.
+fn times_as_fast(metric: &str, a: f64, b: f64) -> f64 {
+    if metric.ends_with("_s") && !metric.ends_with("_per_s") { a / b } else { b / a }
 }
 
 /// The runs that were looked at, as that folder says.

@@ -19,6 +19,7 @@ use crate::archive;
 use crate::check::{self, Expected};
 use crate::command;
 use crate::error::{Doing, Error, Result};
+use crate::explain::Subject;
 use crate::load::Form;
 use crate::machine;
 use crate::mounted;
@@ -27,6 +28,7 @@ use crate::report::DEFAULT;
 use crate::stage::{self, Stage};
 use crate::target::Target;
 use crate::tree::{self, Tree};
+use crate::tree_explained::Looking;
 
 /// mke2fs is ended after this long: with many files in one directory it takes more than ten
 /// minutes.
@@ -58,6 +60,11 @@ pub(crate) struct Source<'a> {
 }
 
 impl Builds {
+    /// The tree that is one directory, if it was needed.
+    pub(crate) fn flat(&self) -> Option<&Tree> {
+        self.flat.as_ref()
+    }
+
     /// The tree of a form, as a directory of the host.
     pub(crate) fn from<'a>(
         &'a mut self,
@@ -91,23 +98,29 @@ impl Source<'_> {
         self,
         target: Target,
         image: &Path,
+        looking: &Looking,
         note: &mut dyn FnMut(&str),
     ) -> Result<Vec<Figure>> {
         remove(image)?;
         let cpu = machine::processor_seconds();
         let began = Instant::now();
-        let has_ended = if target == Target::Mke2fs {
-            self.mke2fs(image)?
-        } else {
-            // As many as the command takes.
-            let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
-            self.own(image, threads)?;
-            true
+        let build = || -> Result<bool> {
+            let has_ended = if target == Target::Mke2fs {
+                self.mke2fs(image)?
+            } else {
+                // As many as the command takes.
+                let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
+                self.own(image, threads)?;
+                true
+            };
+            if has_ended {
+                stage::sync_file(image)?;
+            }
+            Ok(has_ended)
         };
-        if has_ended {
-            stage::sync_file(image)?;
-        }
-        let seconds = began.elapsed().as_secs_f64();
+        let has_programs = target == Target::Mke2fs;
+        let has_ended = looking.at(Subject { has_programs, ..Subject::default() }, build)?;
+        let seconds = began.elapsed().as_secs_f64() - looking.took_s();
         let cpu = cpu.zip(machine::processor_seconds()).map(|(before, after)| after - before);
         let figure = |metric, value| Figure { variant: DEFAULT.into(), metric, value };
         let mut figures = vec![figure("wall_s", seconds)];

@@ -49,6 +49,7 @@ mod stored;
 mod storm;
 mod target;
 mod tree;
+mod tree_explained;
 mod tree_loads;
 pub mod worker;
 

@@ -64,8 +64,8 @@ pub struct Plan {
     pub resumed: Arc<Resumed>,
     /// The uext4 command, for mounts and worker processes.
     pub command: Option<PathBuf>,
-    /// Folder for what is seen of one more run of each candidate of E0 to E4 and S1, which gives no
-    /// figures: why it is as fast as it is.
+    /// Folder for what is seen of one more run of each candidate, which gives no figures: why it is
+    /// as fast as it is.
     pub explain: Option<PathBuf>,
     /// Set by a caller that wants the run to end early.
     pub stop: Arc<AtomicBool>,

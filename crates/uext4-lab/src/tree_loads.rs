@@ -10,6 +10,7 @@ use crate::build::Builds;
 use crate::check::{self, Expected};
 use crate::error::{Doing, Error, Result};
 use crate::evidence::{Scene, Served, TargetRun, keep_layout};
+use crate::explain::Subject;
 use crate::library;
 use crate::load::{Form, Load, SMALL_FILE_DIRS, SMALL_FILES, SmallFiles, Start, WARM_PASSES, Work};
 use crate::machine;
@@ -19,6 +20,7 @@ use crate::report::DEFAULT;
 use crate::stage::{self, Stage};
 use crate::target::{Opened, Target};
 use crate::tree::{self, Tree, scaled};
+use crate::tree_explained::Looking;
 use crate::worker::Verb;
 
 /// Part of a run that was timed.
@@ -32,8 +34,9 @@ struct Lap {
 pub(crate) struct Runner<'a> {
     plan: &'a Plan,
     stage: Stage,
-    tree: Tree,
-    builds: Builds,
+    pub(crate) tree: Tree,
+    pub(crate) builds: Builds,
+    pub(crate) looking: Looking,
     /// Images to start from, made when first needed.
     bases: HashMap<Start, PathBuf>,
 }
@@ -42,8 +45,8 @@ impl<'a> Runner<'a> {
     pub(crate) fn new(plan: &'a Plan) -> Result<Self> {
         let tree = Tree::new(plan.scale);
         let stage = Stage::for_tree(plan.store, plan.folder.as_deref(), &tree, plan.scale)?;
-        let (builds, bases) = (Builds::default(), HashMap::new());
-        Ok(Self { plan, stage, tree, builds, bases })
+        let (builds, looking, bases) = (Builds::default(), Looking::default(), HashMap::new());
+        Ok(Self { plan, stage, tree, builds, looking, bases })
     }
 
     /// All rounds of a load on those targets, by its own plan.
@@ -58,49 +61,65 @@ impl<'a> Runner<'a> {
         let candidates = plan.candidates_of(load, targets);
         for form in plan.forms_of(load) {
             for threads in plan.threads_of(load) {
+                let mut rates = vec![Vec::new(); candidates.len()];
+                let at = |target, round| TargetRun {
+                    load,
+                    target,
+                    form,
+                    threads,
+                    bs: load.block_bytes,
+                    round,
+                };
                 for round in 1..=plan.rounds {
-                    for candidate in &candidates {
+                    for (candidate, rates) in candidates.iter().zip(&mut rates) {
                         plan.go_on()?;
-                        let (target, bs) = (candidate.target, load.block_bytes);
-                        let run = TargetRun { load, target, form, threads, bs, round };
-                        self.tell_run(run, candidate, how, tell)?;
+                        let run = at(candidate.target, round);
+                        rates.push(self.tell_run(run, candidate, how, tell)?);
                     }
                 }
+                let looked_at = at(Target::Uext4, plan.rounds + 1);
+                self.explain_all(plan, looked_at, how, &candidates, &rates, tell)?;
             }
         }
         Ok(())
     }
 
+    /// Returns the figure that candidates are compared by.
     fn tell_run(
         &mut self,
         run: TargetRun,
         candidate: &Candidate,
         how: (Work, Start),
         tell: &mut dyn FnMut(Event<'_>),
-    ) -> Result<()> {
+    ) -> Result<Option<f64>> {
         let name = run.named(&candidate.variant);
-        if self.plan.resumed.has(&name.key()) {
-            return Ok(());
+        if let Some(known) = self.plan.resumed.figures(&name.key()) {
+            // Which part of a load in several it is of is not known any more.
+            let has_parts = matches!(how.0, Work::ReadTree | Work::Stat);
+            return Ok(known.get(run.load.metric).copied().filter(|_| !has_parts));
         }
         tell(Event::Run(name));
         let note = &mut |text: &str| tell(Event::Note(run.load, text.to_owned()));
         match self.one_run(run, candidate, how, note) {
             Ok(figures) => {
+                let is_it = |f: &&Figure| f.variant == DEFAULT && f.metric == run.load.metric;
+                let rate = figures.iter().find(is_it).map(|figure| figure.value);
                 for mut figure in figures {
                     figure.variant = lap_of(&candidate.variant, &figure.variant);
                     tell(Event::Measured(&self.plan.measurement(run, &figure)));
                 }
                 tell(Event::Ended(name));
+                Ok(rate)
             }
             Err(error) => {
                 self.plan.go_on()?;
                 tell(Event::Failed(name, error));
+                Ok(None)
             }
         }
-        Ok(())
     }
 
-    fn small_files(&self, form: Option<Form>) -> SmallFiles {
+    pub(crate) fn small_files(&self, form: Option<Form>) -> SmallFiles {
         let per_dir = (scaled(SMALL_FILES, self.plan.scale) / SMALL_FILE_DIRS).max(8);
         match form {
             Some(Form::Shared) => SmallFiles { dirs: 1, per_dir: per_dir * SMALL_FILE_DIRS },
@@ -109,7 +128,7 @@ impl<'a> Runner<'a> {
     }
 
     /// One load on one target, from a fresh image to a checked one.
-    fn one_run(
+    pub(crate) fn one_run(
         &mut self,
         run: TargetRun,
         candidate: &Candidate,
@@ -121,7 +140,7 @@ impl<'a> Runner<'a> {
         let image = self.stage.image("run");
         if work == Work::Build {
             let from = self.builds.from(self.plan, &self.stage, &self.tree, form)?;
-            return from.build(target, &image, note);
+            return from.build(target, &image, &self.looking, note);
         }
         let start = match (start, form) {
             (Start::Files, Some(Form::Shared)) => Start::SharedFiles,
@@ -141,13 +160,18 @@ impl<'a> Runner<'a> {
             served: Served::by(&opened),
             device: medium.loop_device(),
         };
-        let mut laps = scene.during(|| self.work(work, files, &opened, job, threads))?;
+        let load_itself = || {
+            let laps = self.work(work, files, &opened, job, threads)?;
+            self.looking.sync(&opened).map(|()| laps)
+        };
+        let subject = Subject::of(&opened, &medium);
+        let mut laps = scene.during(|| self.looking.at(subject, load_itself))?;
         let peak = opened.peak_rss_kib();
         opened.end()?;
         medium.sync()?;
         if let [lap] = &mut laps[..] {
             // A load that changes the image ends when the change is on it.
-            lap.seconds = began.elapsed().as_secs_f64();
+            lap.seconds = began.elapsed().as_secs_f64() - self.looking.took_s();
         }
         let cpu = cpu.zip(machine::processor_seconds()).map(|(before, after)| after - before);
         medium.release()?;

@@ -12,7 +12,7 @@ use std::path::Path;
 use common::assert_empty;
 use serde_json::Value;
 use uext4_lab::explain::cases::CASES;
-use uext4_lab::{Event, Plan};
+use uext4_lab::{Event, Load, Plan, Target};
 
 fn read(path: &Path) -> Value {
     let text = fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
@@ -53,6 +53,47 @@ fn the_counter_that_an_option_moves_is_named() {
     let runs = all["runs"].as_array().unwrap();
     assert_eq!(runs.len(), 2 * short().count());
     runs.iter().for_each(|run| files_of(run, explain.path()));
+}
+
+#[test]
+fn loads_on_files_are_explained_by_the_file() {
+    let images = tempfile::tempdir().unwrap();
+    let explain = tempfile::tempdir().unwrap();
+    let mut notes = Vec::new();
+    let plan = Plan {
+        loads: ["M4", "M5"].iter().filter_map(|id| Load::find(id)).collect(),
+        targets: vec![Target::Uext4],
+        folder: Some(images.path().to_path_buf()),
+        explain: Some(explain.path().to_path_buf()),
+        rounds: 2,
+        scale: 0.01,
+        threads: vec![2],
+        variants: vec!["journal_credits=worst".to_owned()],
+        ..Plan::default()
+    };
+    uext4_lab::run(&plan, &mut |event| match event {
+        Event::Note(_, text) => notes.push(text),
+        Event::Measured(figure) => assert!(figure.round <= 2, "a figure of a watched run"),
+        Event::Failed(name, error) => panic!("{name}: {error}"),
+        _ => {}
+    })
+    .unwrap();
+    assert_empty(images.path());
+    let has = |word: &str| notes.iter().any(|note| note.contains(word));
+    assert!(has("journal_credits=worst makes") && has("in 2 rounds, fewer than five"), "{notes:?}");
+    assert!(has(" a file"), "{notes:?}");
+    let all = read(&explain.path().join("explain.json"));
+    let runs = all["runs"].as_array().unwrap();
+    let operations: Vec<u64> = runs.iter().filter_map(|run| run["operations"].as_u64()).collect();
+    assert_eq!(operations, [600, 600, 1800, 1800]);
+    let rose = all["pairs"][0]["counters"].as_array().unwrap().iter();
+    assert!(rose.into_iter().any(|moved| moved["name"] == "credits"), "{all}");
+    for run in runs {
+        assert_eq!(run["rounds"], 2, "{run}");
+        let key = run["key"].as_str().unwrap();
+        assert!(explain.path().join(format!("profile/{key}.waits.json")).exists(), "{key}");
+        assert!(explain.path().join(format!("latency/{key}.jsonl")).exists(), "{key}");
+    }
 }
 
 /// The files of a run are there, in their forms.

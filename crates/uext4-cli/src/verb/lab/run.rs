@@ -79,8 +79,8 @@ pub(crate) struct Args {
     /// All loads in a quarter of an hour: a scale, a time, rounds, threads and sizes for each
     #[arg(long, conflicts_with_all = ["scale", "seconds", "rounds"])]
     quick: bool,
-    /// With --out: look at one more run of each candidate of E0 to E4 and S1, and tell why they
-    /// differ: stacks, waits, latencies, counters
+    /// With --out: look at one more run of each candidate, and tell why they differ: stacks, waits,
+    /// latencies, counters
     #[arg(long, requires = "out")]
     explain: bool,
     /// One line of JSON for each figure

@@ -3,6 +3,7 @@
 //! What: each graph is an SVG with a script of its own (zoom, search), by `inferno`. The page keeps
 //! them as text and gives each a frame without any rights but that script when it is shown.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use inferno::{differential, flamegraph};
@@ -16,6 +17,8 @@ const GRAPHS_MAX: usize = 60;
 const BYTES_MAX: usize = 4 << 20;
 /// Parts of a graph that are narrower, in percent, are not drawn.
 const NARROWEST: f64 = 0.1;
+/// Profiles without figures that are named.
+const STRAY_MAX: usize = 20;
 const HEIGHT_DEFAULT: u32 = 400;
 
 /// A graph.
@@ -49,14 +52,14 @@ impl Flames {
     /// one without.
     pub(crate) fn of(evidence: &Evidence, panels: &[Panel<'_>]) -> Self {
         let mut flames = Self::default();
-        let mut left: Vec<&String> = evidence.stacks.keys().collect();
+        let mut left: BTreeSet<&String> = evidence.stacks.keys().collect();
         for panel in panels {
             for series in &panel.series {
                 let keys: Vec<String> =
                     panel.points.iter().flat_map(|point| panel.keys(series, *point)).collect();
-                left.retain(|name| {
-                    !keys.iter().any(|key| of_runs(&evidence.stacks, key).any(|(n, _)| n == *name))
-                });
+                for (name, _) in keys.iter().flat_map(|key| of_runs(&evidence.stacks, key)) {
+                    left.remove(name);
+                }
                 let own = stacks(evidence, &keys);
                 flames.add(panel, series.name(), None, &own);
                 if series.is_default() {
@@ -75,8 +78,11 @@ impl Flames {
                 flames.add(panel, title, Some((plain, series.clone())), &lines);
             }
         }
-        for key in left {
+        for key in left.iter().take(STRAY_MAX) {
             flames.remarks.push(format!("profile/{key}.folded belongs to no figure"));
+        }
+        if left.len() > STRAY_MAX {
+            flames.remarks.push(format!("{} profiles belong to no figure", left.len()));
         }
         flames
     }
@@ -92,7 +98,14 @@ impl Flames {
         pair: Option<(Series, Series)>,
         lines: &str,
     ) {
-        if lines.trim().is_empty() || self.graphs.len() == GRAPHS_MAX {
+        if lines.trim().is_empty() {
+            return;
+        }
+        if self.graphs.len() == GRAPHS_MAX {
+            let remark = format!("The report has the first {GRAPHS_MAX} graphs.");
+            if self.remarks.last() != Some(&remark) {
+                self.remarks.push(remark);
+            }
             return;
         }
         let experiment = panel.experiment.to_owned();

@@ -14,6 +14,7 @@
 
 mod evidence;
 mod flame;
+mod goal;
 mod metric;
 mod page;
 mod panel;
@@ -21,6 +22,8 @@ mod plot;
 mod stats;
 mod verdict;
 
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Name of the page in its folder.
@@ -30,8 +33,11 @@ pub const FILE: &str = "report.html";
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The folder holds no evidence.
-    #[error("{0}: no evidence: neither raw.jsonl nor crash.json is there")]
+    #[error("{0}: no evidence: neither raw.jsonl nor compare.json nor crash.json is there")]
     NoEvidence(PathBuf),
+    /// There is nothing that a picture could show.
+    #[error("{0}: no picture: uext4 and a peer have no figure of the same round")]
+    NoRatio(PathBuf),
     /// A file could not be read or written.
     #[error("{0}: {1}")]
     Io(PathBuf, std::io::Error),
@@ -44,7 +50,7 @@ pub enum Error {
 pub fn write(folder: &Path) -> Result<PathBuf, Error> {
     let text = render(folder)?;
     let path = folder.join(FILE);
-    std::fs::write(&path, text).map_err(|error| Error::Io(path.clone(), error))?;
+    put(&path, &text).map_err(|error| Error::Io(path.clone(), error))?;
     Ok(path)
 }
 
@@ -54,4 +60,28 @@ pub fn write(folder: &Path) -> Result<PathBuf, Error> {
 /// There is no evidence, or it cannot be read.
 pub fn render(folder: &Path) -> Result<String, Error> {
     Ok(page::render(&evidence::read(folder)?))
+}
+
+/// Writes the ratios of the evidence in a folder as a picture of its own (SVG), for a README.
+///
+/// # Errors
+/// There is no evidence or no ratio, or it cannot be read, or the picture cannot be written.
+pub fn write_picture(folder: &Path, picture: &Path) -> Result<(), Error> {
+    let svg = page::render_picture(&evidence::read(folder)?);
+    let svg = svg.ok_or_else(|| Error::NoRatio(folder.to_owned()))?;
+    std::fs::write(picture, svg).map_err(|error| Error::Io(picture.to_owned(), error))
+}
+
+/// Writes a file of a folder that anybody may have made: a symbolic link there is not followed, and
+/// what is no file is left alone.
+fn put(path: &Path, text: &str) -> std::io::Result<()> {
+    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+    let mut options = std::fs::OpenOptions::new();
+    let options = options.write(true).create(true).truncate(false);
+    let mut file = options.custom_flags(flags.bits().cast_signed()).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(std::io::Error::other("it is there and no regular file"));
+    }
+    file.set_len(0)?;
+    file.write_all(text.as_bytes())
 }

@@ -148,6 +148,9 @@ const METRICS: &[(&str, Metric)] = &[
 /// The metrics that targets are compared by: the first that a run has is the one of its verdict.
 pub(crate) const HEADLINES: &[&str] = &["iops", "ops_per_s", "bytes_per_s", "wall_s"];
 
+/// From there on a number is written by its power.
+const LONGEST: f64 = 1e15;
+
 /// Others that have a verdict, too.
 pub(crate) const ALSO: &[&str] = &[
     "latency_p99_us",
@@ -182,6 +185,11 @@ pub(crate) fn show(value: f64, unit: &str) -> String {
     scaled(value, unit, 4)
 }
 
+/// The same of a figure that may be missing.
+pub(crate) fn show_known(value: Option<f64>, unit: &str) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| show(value, unit))
+}
+
 /// The same, as short as a plot needs it.
 pub(crate) fn short(value: f64, unit: &str) -> String {
     scaled(value, unit, 3)
@@ -214,6 +222,9 @@ fn digits(value: f64, places: u32) -> String {
     if value == 0.0 {
         return "0".to_owned();
     }
+    if value.abs() >= LONGEST {
+        return format!("{value:.2e}");
+    }
     let whole = value.abs().log10().floor() as i32 + 1;
     let behind = (places as i32 - whole).clamp(0, 6) as usize;
     let text = format!("{value:.behind$}");
@@ -235,6 +246,9 @@ fn digits(value: f64, places: u32) -> String {
 
 /// How many times: `3.02x`.
 pub(crate) fn times(ratio: f64) -> String {
+    if ratio >= LONGEST {
+        return format!("{ratio:.1e}x");
+    }
     if ratio >= 100.0 { format!("{ratio:.0}x") } else { format!("{ratio:.2}x") }
 }
 

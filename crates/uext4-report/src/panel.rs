@@ -3,7 +3,7 @@
 //! What: a [`Panel`] has the figures of one experiment that differ in nothing but target, variant,
 //! threads and block size: one form, one store, one journal. A [`Series`] is a target in a variant.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::evidence::{DEFAULT, Figure, REPEATED};
 use crate::metric::HEADLINES;
@@ -11,6 +11,9 @@ use crate::stats::Spread;
 
 /// Variants that are a part of the load.
 const OF_LOAD: &[&str] = &["warm", "fresh"];
+
+/// Panels of a report at most.
+pub(crate) const PANELS_MAX: usize = 300;
 
 /// A target in a variant.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -58,49 +61,82 @@ pub(crate) enum Axis {
     Bytes,
 }
 
+/// Threads and bytes.
+pub(crate) type Point = (u32, u32);
+
 /// Figures that are compared with each other.
 #[derive(Debug)]
 pub(crate) struct Panel<'a> {
     pub(crate) experiment: &'a str,
     /// What is special about it, as the page says it; empty where there is but one.
     pub(crate) label: String,
-    pub(crate) figures: Vec<(Series, &'a Figure)>,
+    /// What of the variant is not of its series: a part of the load, or a journal.
+    group: String,
     /// In the order in which they are shown.
     pub(crate) series: Vec<Series>,
-    /// Threads and bytes of each point, in order.
-    pub(crate) points: Vec<(u32, u32)>,
+    /// In order.
+    pub(crate) points: Vec<Point>,
+    /// With their units, in the order in which they come.
+    metrics: Vec<(&'a str, &'a str)>,
+    runs: BTreeMap<(Series, Point), Runs<'a>>,
 }
 
-/// The panels of all figures, in the order in which they come.
-pub(crate) fn panels(figures: &[Figure]) -> Vec<Panel<'_>> {
+/// The runs of a series at a point.
+#[derive(Debug, Default)]
+struct Runs<'a> {
+    /// Of their files.
+    keys: BTreeSet<String>,
+    /// Figures by metric and round.
+    figures: BTreeMap<&'a str, BTreeMap<u32, f64>>,
+}
+
+/// The panels of all figures, in the order in which they come, and how many figures were in those
+/// that are too many.
+pub(crate) fn panels(figures: &[Figure]) -> (Vec<Panel<'_>>, usize) {
+    let sizes = several(figures);
+    let mut places: BTreeMap<Vec<String>, usize> = BTreeMap::new();
     let mut panels: Vec<(Vec<String>, Panel<'_>)> = Vec::new();
+    let mut lost = 0;
     for figure in figures {
         let (variant, group) = divide(&figure.variant);
-        let many = |of: fn(&Figure) -> u32| {
-            let like = figures.iter().filter(|f| f.experiment == figure.experiment);
-            like.clone().any(|f| of(f) != of(figure))
-        };
+        let Figure { experiment, form, store, path, bs, .. } = figure;
         // Points have one axis: where threads and bytes both change, each size is a panel.
-        let size = if many(|f| f.threads) && many(|f| f.bs) {
-            format!("{} B", figure.bs)
-        } else {
-            String::new()
-        };
-        let Figure { experiment, form, store, path, .. } = figure;
+        let is_divided = sizes.contains(experiment.as_str());
+        let size = if is_divided { format!("{bs} B") } else { String::new() };
         let form = if form == "one" { "" } else { form };
         let key: Vec<String> =
             [experiment, form, &group, &size, store, path].map(ToString::to_string).into();
-        let at = panels.iter().position(|(known, _)| *known == key).unwrap_or_else(|| {
-            panels.push((key, Panel::new(experiment)));
-            panels.len() - 1
-        });
+        let at = match places.get(&key) {
+            Some(at) => *at,
+            None if panels.len() == PANELS_MAX => {
+                lost += 1;
+                continue;
+            }
+            None => {
+                places.insert(key.clone(), panels.len());
+                panels.push((key, Panel::new(experiment, group)));
+                panels.len() - 1
+            }
+        };
         let series = Series { target: figure.target.clone(), variant };
-        panels[at].1.figures.push((series, figure));
+        panels[at].1.add(series, figure);
     }
     label(&mut panels);
     let mut panels: Vec<Panel<'_>> = panels.into_iter().map(|(_, panel)| panel).collect();
     panels.iter_mut().for_each(Panel::arrange);
-    panels
+    (panels, lost)
+}
+
+/// The experiments of which both threads and bytes change.
+fn several(figures: &[Figure]) -> BTreeSet<&str> {
+    let mut seen: BTreeMap<&str, [BTreeSet<u32>; 2]> = BTreeMap::new();
+    for figure in figures {
+        let [threads, bytes] = seen.entry(&figure.experiment).or_default();
+        threads.insert(figure.threads);
+        bytes.insert(figure.bs);
+    }
+    let both = seen.into_iter().filter(|(_, sets)| sets.iter().all(|set| set.len() > 1));
+    both.map(|(experiment, _)| experiment).collect()
 }
 
 /// Labels say what is not the same in all panels of an experiment.
@@ -122,22 +158,32 @@ fn label(panels: &mut [(Vec<String>, Panel<'_>)]) {
 }
 
 impl<'a> Panel<'a> {
-    fn new(experiment: &'a str) -> Self {
-        let (label, figures, series, points) = Default::default();
-        Self { experiment, label, figures, series, points }
+    fn new(experiment: &'a str, group: String) -> Self {
+        let (label, series, points, metrics, runs) = Default::default();
+        Self { experiment, label, group, series, points, metrics, runs }
+    }
+
+    /// Whether it is the load as goals mean it, with the usual journal.
+    pub(crate) fn is_usual(&self) -> bool {
+        self.group.is_empty() || self.group == "journal=128"
+    }
+
+    fn add(&mut self, series: Series, figure: &'a Figure) {
+        let (metric, unit) = (figure.metric.as_str(), figure.unit.as_str());
+        if !self.metrics.iter().any(|(known, _)| *known == metric) {
+            self.metrics.push((metric, unit));
+        }
+        if series.variant != REPEATED && !self.series.contains(&series) {
+            self.series.push(series.clone());
+        }
+        let runs = self.runs.entry((series, (figure.threads, figure.bs))).or_default();
+        runs.keys.insert(figure.key());
+        runs.figures.entry(metric).or_default().insert(figure.round, figure.value);
     }
 
     fn arrange(&mut self) {
-        for (series, figure) in &self.figures {
-            if series.variant != REPEATED && !self.series.contains(series) {
-                self.series.push(series.clone());
-            }
-            let point = (figure.threads, figure.bs);
-            if !self.points.contains(&point) {
-                self.points.push(point);
-            }
-        }
-        self.points.sort_unstable();
+        let points: BTreeSet<Point> = self.runs.keys().map(|(_, point)| *point).collect();
+        self.points = points.into_iter().collect();
         self.series.sort_by_key(|series| (!series.is_own(), series.target != "uext4"));
     }
 
@@ -157,62 +203,48 @@ impl<'a> Panel<'a> {
     }
 
     pub(crate) fn has(&self, metric: &str) -> bool {
-        self.figures.iter().any(|(_, figure)| figure.metric == metric)
+        self.metrics.iter().any(|(known, _)| *known == metric)
     }
 
     /// Its metrics, in the order in which they come.
-    pub(crate) fn metrics(&self) -> Vec<&'a str> {
-        let mut metrics = Vec::new();
-        for (_, figure) in &self.figures {
-            if !metrics.contains(&figure.metric.as_str()) {
-                metrics.push(&figure.metric);
-            }
-        }
-        metrics
+    pub(crate) fn metrics(&self) -> impl Iterator<Item = &'a str> {
+        self.metrics.iter().map(|(metric, _)| *metric)
+    }
+
+    /// Whether a target ran twice in each round.
+    pub(crate) fn is_repeated(&self) -> bool {
+        self.runs.keys().any(|(series, _)| series.variant == REPEATED)
+    }
+
+    /// Whether a series has figures at a point.
+    pub(crate) fn has_run(&self, series: &Series, point: Point) -> bool {
+        self.runs.contains_key(&(series.clone(), point))
     }
 
     /// Figures by round.
-    pub(crate) fn rounds(
-        &self,
-        series: &Series,
-        point: (u32, u32),
-        metric: &str,
-    ) -> BTreeMap<u32, f64> {
-        let own = self.figures.iter().filter(|(of, figure)| {
-            of == series && (figure.threads, figure.bs) == point && figure.metric == metric
-        });
-        own.map(|(_, figure)| (figure.round, figure.value)).collect()
+    pub(crate) fn rounds(&self, series: &Series, point: Point, metric: &str) -> BTreeMap<u32, f64> {
+        let runs = self.runs.get(&(series.clone(), point));
+        runs.and_then(|runs| runs.figures.get(metric)).cloned().unwrap_or_default()
     }
 
-    pub(crate) fn spread(
-        &self,
-        series: &Series,
-        point: (u32, u32),
-        metric: &str,
-    ) -> Option<Spread> {
+    pub(crate) fn spread(&self, series: &Series, point: Point, metric: &str) -> Option<Spread> {
         Spread::of(self.rounds(series, point, metric).into_values())
     }
 
     pub(crate) fn unit(&self, metric: &str) -> &'a str {
-        let like = self.figures.iter().find(|(_, figure)| figure.metric == metric);
-        like.map_or("", |(_, figure)| &figure.unit)
+        let like = self.metrics.iter().find(|(known, _)| *known == metric);
+        like.map_or("", |(_, unit)| unit)
     }
 
     /// Keys of the files of a series at a point.
-    pub(crate) fn keys(&self, series: &Series, point: (u32, u32)) -> Vec<String> {
-        let own = self
-            .figures
-            .iter()
-            .filter(|(of, figure)| of == series && (figure.threads, figure.bs) == point);
-        let mut keys: Vec<String> = own.map(|(_, figure)| figure.key()).collect();
-        keys.sort();
-        keys.dedup();
-        keys
+    pub(crate) fn keys(&self, series: &Series, point: Point) -> Vec<String> {
+        let runs = self.runs.get(&(series.clone(), point));
+        runs.map_or_else(Vec::new, |runs| runs.keys.iter().cloned().collect())
     }
 
     /// The ratios of a target to itself: those to the run that repeats it, or of successive rounds
     /// where there is none.
-    pub(crate) fn repeated(&self, series: &Series, point: (u32, u32), metric: &str) -> Vec<f64> {
+    pub(crate) fn repeated(&self, series: &Series, point: Point, metric: &str) -> Vec<f64> {
         let own = self.rounds(series, point, metric);
         let again = Series { target: series.target.clone(), variant: REPEATED.to_owned() };
         let again = self.rounds(&again, point, metric);
@@ -250,7 +282,7 @@ mod tests {
     fn journals_and_parts_of_a_load_are_panels_and_options_are_series() {
         let variants = ["default", "journal=4", "nodelalloc,journal=4", "nodelalloc", "aa"];
         let figures = variants.map(|variant| figure(variant, 1, 1, 1.0));
-        let panels = panels(&figures);
+        let (panels, _) = panels(&figures);
         let labels: Vec<&str> = panels.iter().map(|panel| &*panel.label).collect();
         assert_eq!(labels, ["usual", "journal=4"]);
         assert!(panels.iter().all(|panel| panel.series.len() == 2), "{panels:?}");
@@ -261,10 +293,10 @@ mod tests {
     fn a_repeated_target_gives_the_noise_of_its_rounds() {
         let mut figures = vec![figure("default", 1, 1, 2.0), figure("default", 1, 2, 4.0)];
         let own = Series { target: "uext4".into(), variant: String::new() };
-        assert_eq!(panels(&figures)[0].repeated(&own, (1, 4096), "iops"), [2.0]);
+        assert_eq!(panels(&figures).0[0].repeated(&own, (1, 4096), "iops"), [2.0]);
         figures.push(figure("aa", 1, 1, 2.0));
         figures.push(figure("aa", 1, 2, 5.0));
-        assert_eq!(panels(&figures)[0].repeated(&own, (1, 4096), "iops"), [1.0, 0.8]);
+        assert_eq!(panels(&figures).0[0].repeated(&own, (1, 4096), "iops"), [1.0, 0.8]);
     }
 
     #[test]

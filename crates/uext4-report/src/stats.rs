@@ -1,5 +1,8 @@
 //! Medians, and how sure a ratio is.
 
+/// Fewest rounds that give an interval and a verdict: a bootstrap of fewer draws the same few means
+/// again and again.
+pub(crate) const PAIRS_MIN: usize = 5;
 /// Draws of the bootstrap.
 const DRAWS: usize = 4000;
 /// Part of the draws outside an interval.
@@ -32,11 +35,11 @@ impl Spread {
     }
 }
 
-/// Mean of the ratios of rounds, and what it lies between with 95 %.
+/// Mean of the ratios of rounds, and what it lies between.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Interval {
     pub(crate) mean: f64,
-    /// `None` of a single ratio, which tells nothing about itself.
+    /// With 95 %; of fewer rounds than [`PAIRS_MIN`] the least and the most; `None` of one.
     pub(crate) bounds: Option<(f64, f64)>,
     pub(crate) pairs: usize,
 }
@@ -46,7 +49,14 @@ impl Interval {
     pub(crate) fn of(ratios: &[f64]) -> Option<Self> {
         let logs = logarithms(ratios);
         let mean = mean(&logs)?.exp();
-        let bounds = (logs.len() > 1).then(|| {
+        let range = logs
+            .iter()
+            .fold((f64::MAX, f64::MIN), |(least, most), log| (log.min(least), log.max(most)));
+        if logs.len() < PAIRS_MIN {
+            let bounds = (logs.len() > 1).then_some((range.0.exp(), range.1.exp()));
+            return Some(Self { mean, bounds, pairs: logs.len() });
+        }
+        let bounds = Some({
             let mut random = Random(SEED);
             let mut draw = || {
                 let drawn = (0..logs.len()).map(|_| logs[random.below(logs.len())]);
@@ -58,6 +68,13 @@ impl Interval {
             (at(OUTSIDE / 2.0), at(1.0 - OUTSIDE / 2.0))
         });
         Some(Self { mean, bounds, pairs: logs.len() })
+    }
+}
+
+impl Interval {
+    /// Whether its bounds are the least and the most.
+    pub(crate) const fn is_range(&self) -> bool {
+        self.pairs < PAIRS_MIN
     }
 }
 
@@ -103,9 +120,14 @@ mod tests {
 
     #[test]
     fn an_interval_holds_its_mean_and_one_round_has_none() {
-        let interval = Interval::of(&[0.5, 2.0, 1.0, 1.1]).unwrap();
+        let interval = Interval::of(&[0.5, 2.0, 1.0, 1.1, 0.9]).unwrap();
         let (lower, upper) = interval.bounds.unwrap();
-        assert!(lower < interval.mean && interval.mean < upper, "{interval:?}");
+        assert!(0.5 < lower && lower < interval.mean, "{interval:?}");
+        assert!(interval.mean < upper && upper < 2.0, "{interval:?}");
+        let range = Interval::of(&[0.5, 2.0, 1.0, 1.1]).unwrap();
+        let (least, most) = range.bounds.unwrap();
+        assert!((least - 0.5).abs() < 1e-9 && (most - 2.0).abs() < 1e-9, "{range:?}");
+        assert!(range.is_range() && !interval.is_range());
         assert_eq!(Interval::of(&[2.0]).unwrap().bounds, None);
         // A figure of 0 has no ratio.
         assert_eq!(Interval::of(&[f64::INFINITY, 0.0, f64::NAN]), None);

@@ -28,7 +28,10 @@ fn page(files: &[(&str, &str)]) -> Result<String, String> {
 #[test]
 fn a_folder_without_evidence_is_an_error() {
     let error = page(&[("env.json", "{}")]).unwrap_err();
-    assert_eq!(error, "DIR: no evidence: neither raw.jsonl nor crash.json is there");
+    assert_eq!(
+        error,
+        "DIR: no evidence: neither raw.jsonl nor compare.json nor crash.json is there"
+    );
     assert!(uext4_report::write(Path::new("/nowhere")).is_err());
 }
 
@@ -55,9 +58,10 @@ fn lines_and_files_that_are_broken_are_told_and_the_rest_stays() {
         ("profile/E3-one-16-16384-uext4-default-r1.folded", "no stack at all\n"),
         ("profile/E3-one-16-16384-uext4-default-r1.waits.json", "{\"waits\":[{}],\"seconds\":0}"),
         ("profile/unheard-of.folded", "a;b 3\n"),
-        ("compare.json", "{}"),
+        ("compare.json", "{\"rows\":[]}"),
+        ("explain.json", "[]"),
         ("guard.json", "7"),
-        ("crash.json", "{\"runs\":0,\"steps\":{\"a\":1}}"),
+        ("crash.json", "{}"),
     ];
     let html = page(&files).unwrap();
     let told = [
@@ -67,10 +71,14 @@ fn lines_and_files_that_are_broken_are_told_and_the_rest_stays() {
         "events.jsonl, line 2",
         "belongs to no figure",
         "The comparison holds no figure",
+        "explain.json is not understood",
+        "guard.json is not understood",
+        "crash.json is not understood",
     ];
     for text in told {
         assert!(html.contains(text), "{text}: {html}");
     }
+    assert!(!html.contains("No cost differs") && !html.contains("id=\"crash\""), "{html}");
     assert!(html.contains("1,000/s"), "{html}");
 }
 
@@ -81,6 +89,95 @@ fn rounds_without_a_number_and_figures_of_zero_are_shown() {
     let huge = LINE.replace("1000.0", "1e308").replace("\"round\":1", "\"round\":2");
     let html = page(&[("raw.jsonl", &format!("{LINE}{zero}{all}{huge}"))]).unwrap();
     assert!(!html.contains("NaN") && !html.contains(">inf"), "{html}");
+}
+
+#[test]
+fn a_number_that_is_missing_is_no_zero() {
+    let key = "E3-one-16-16384-uext4-default-r1";
+    let waits = r#"{"seconds":1,"threads":1,"waits":[{"cause":"a lock","total_ms":500},
+        {"cause":"b","total_ms":1,"count":2,"mean_us":500,"p99_us":600}],
+        "locks":[{"name":"a name"}],"commit_phases":[{"phase":"p"}]}"#;
+    let latency = r#"{"kind":"series","phase":"fsync","t_s":1}"#;
+    let crash = r#"{"states":3,"timeline":[{"call":"open(/a)"}],"failure":{"description":
+        {"steps":[{"step":0,"call":"write(/a)"}]}}}"#;
+    let [latency_of, waits_of] =
+        [format!("latency/{key}.jsonl"), format!("profile/{key}.waits.json")];
+    let files =
+        [("raw.jsonl", LINE), (&latency_of, latency), (&waits_of, waits), ("crash.json", crash)];
+    let html = page(&files).unwrap();
+    for row in ["a lock", "a name", "open(/a)", "write(/a)"] {
+        let (_, rest) = html.split_once(&format!("<th scope=\"row\">{row}")).unwrap();
+        let (row, _) = rest.split_once("</tr>").unwrap();
+        assert!(row.contains(">-<") && !row.contains(">0 "), "{row}");
+    }
+}
+
+/// Rounds of uext4 and of the kernel, each with its figures.
+fn rounds(own: &[f64], peer: &[f64]) -> String {
+    let of = |target: &str, values: &[f64]| {
+        let line = LINE.replace("\"uext4\"", &format!("\"{target}\""));
+        let lines = values.iter().zip(1..).map(|(value, round)| {
+            let line = line.replace("1000.0", &format!("{value:?}"));
+            line.replace("\"round\":1", &format!("\"round\":{round}"))
+        });
+        lines.collect::<String>()
+    };
+    of("uext4", own) + &of("kernel", peer)
+}
+
+#[test]
+fn few_rounds_have_a_range_and_no_verdict_and_zeroes_are_told() {
+    let two = page(&[("raw.jsonl", &rounds(&[2.0, 4.0], &[1.0, 1.0]))]).unwrap();
+    assert!(two.contains("few rounds (2)") && two.contains("(least 2.00x, most 4.00x)"), "{two}");
+    assert!(!two.contains(">wins") && !two.contains(">met"), "{two}");
+    let own = [2.0, 0.0, 2.1, 2.0, 1.9, 2.0];
+    let six = page(&[("raw.jsonl", &rounds(&own, &[1.0; 6]))]).unwrap();
+    assert!(six.contains("wins; 1 rounds of 0 have no ratio"), "{six}");
+    assert!(six.contains(">met"), "{six}");
+}
+
+#[test]
+fn times_are_no_goals_of_a_small_load() {
+    let raw = rounds(&[0.1; 5], &[1.0; 5]).replace("E3", "M1").replace("iops", "wall_s");
+    let raw = raw.replace("1/s", "s");
+    let goal = |options: &str| {
+        let env = format!("{{\"options\":{options}}}");
+        page(&[("raw.jsonl", &raw), ("env.json", &env)]).unwrap()
+    };
+    for options in ["{\"scale\":0.01}", "{\"scale\":1.0,\"quick\":true}"] {
+        assert!(goal(options).contains("not at this size"), "{options}");
+    }
+    let full = goal("{\"scale\":1.0,\"quick\":false}");
+    assert!(full.contains("at most 1.4 s") && full.contains(">met"), "{full}");
+}
+
+#[test]
+fn histograms_of_the_engine_are_folded() {
+    let line = |phase: &str| {
+        format!("{{\"kind\":\"histogram\",\"phase\":\"{phase}\",\"buckets\":[[1,5],[2,1]]}}\n")
+    };
+    let lines = ["fsync", "engine: commit", "engine: flush"].map(line).concat();
+    let file = "latency/E3-one-16-16384-uext4-default-r2.jsonl";
+    let html = page(&[("raw.jsonl", LINE), (file, &lines)]).unwrap();
+    let (open, folded) = html.split_once("Inside the engine: histograms of its 2 phases").unwrap();
+    assert!(open.contains("<h3>Histogram: fsync"), "{html}");
+    assert!(!open.contains("<h3>Histogram: engine") && folded.contains("<h3>Histogram: engine"));
+}
+
+#[test]
+fn a_picture_stands_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let (raw, svg) = (folder.path().join("raw.jsonl"), folder.path().join("ratios.svg"));
+    std::fs::write(&raw, rounds(&[2.0; 5], &[1.0; 5])).unwrap();
+    uext4_report::write_picture(folder.path(), &svg).unwrap();
+    let text = std::fs::read_to_string(&svg).unwrap();
+    assert!(text.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\""), "{text}");
+    assert!(text.contains("prefers-color-scheme: dark"), "{text}");
+    assert!(text.contains("beside kernel"), "{text}");
+    assert_eq!(text.matches("http").count(), text.matches("http://www.w3.org/2000/svg").count());
+    std::fs::write(&raw, LINE).unwrap();
+    let error = uext4_report::write_picture(folder.path(), &svg).unwrap_err().to_string();
+    assert!(error.ends_with("no picture: uext4 and a peer have no figure of the same round"));
 }
 
 #[test]
@@ -109,7 +206,7 @@ fn text_of_the_folder_stays_text() {
         (&folded, &stack),
         (&waits_of, &waits.to_string()),
         (&tool, EVIL),
-        ("crash.json", &serde_json::json!({ "program": EVIL }).to_string()),
+        ("crash.json", &serde_json::json!({ "states": 1, "program": EVIL }).to_string()),
         (
             "compare.json",
             &serde_json::json!({ "rows": [{ "figure": EVIL, "ratio": 1 }] }).to_string(),

@@ -3,6 +3,14 @@
 use serde::Deserialize;
 use serde_json::Value;
 
+/// Lines of a file of latencies; histograms of it, and buckets of one.
+pub(super) const LINES_MAX: usize = 20_000;
+const HISTOGRAMS_MAX: usize = 64;
+const BUCKETS_MAX: usize = 500;
+/// Causes, locks and phases of a run, and stacks of a cause.
+const WAITS_MAX: usize = 200;
+const STACKS_MAX: usize = 100;
+
 /// A histogram of latencies.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Histogram {
@@ -17,11 +25,11 @@ pub(crate) struct Moment {
     pub(crate) phase: String,
     /// End of that part, in seconds from the start.
     pub(crate) t_s: f64,
-    pub(crate) ops: f64,
+    pub(crate) ops: Option<f64>,
     /// Microseconds.
-    pub(crate) p50: f64,
-    pub(crate) p99: f64,
-    pub(crate) max: f64,
+    pub(crate) p50: Option<f64>,
+    pub(crate) p99: Option<f64>,
+    pub(crate) max: Option<f64>,
 }
 
 /// The latencies of a run.
@@ -37,23 +45,21 @@ impl Latency {
         let mut latency = Self::default();
         for line in lines {
             let phase = line["phase"].as_str().unwrap_or("operation").to_owned();
-            let number = |name: &str| line[name].as_f64().unwrap_or(0.0);
+            let number = |name: &str| line[name].as_f64();
             match line["kind"].as_str() {
-                Some("histogram") => {
+                Some("histogram") if latency.histograms.len() < HISTOGRAMS_MAX => {
                     let buckets = line["buckets"].as_array().map_or(&[][..], Vec::as_slice);
                     let bucket = |b: &Value| Some((b[0].as_f64()?, b[1].as_f64()?));
-                    let mut buckets: Vec<_> = buckets.iter().filter_map(bucket).collect();
+                    let mut buckets: Vec<_> =
+                        buckets.iter().filter_map(bucket).take(BUCKETS_MAX).collect();
                     buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
                     latency.histograms.push(Histogram { phase, buckets });
                 }
-                Some("series") => latency.moments.push(Moment {
-                    phase,
-                    t_s: number("t_s"),
-                    ops: number("ops"),
-                    p50: number("p50"),
-                    p99: number("p99"),
-                    max: number("max"),
-                }),
+                Some("series") => {
+                    let Some(t_s) = number("t_s") else { continue };
+                    let [ops, p50, p99, max] = ["ops", "p50", "p99", "max"].map(number);
+                    latency.moments.push(Moment { phase, t_s, ops, p50, p99, max });
+                }
                 _ => {}
             }
         }
@@ -66,8 +72,8 @@ impl Latency {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Waits {
-    pub(crate) seconds: f64,
-    pub(crate) threads: f64,
+    pub(crate) seconds: Option<f64>,
+    pub(crate) threads: Option<f64>,
     pub(crate) waits: Vec<Wait>,
     pub(crate) locks: Vec<LockWait>,
     pub(crate) commit_phases: Vec<Phase>,
@@ -80,10 +86,10 @@ pub(crate) struct Waits {
 #[serde(default)]
 pub(crate) struct Wait {
     pub(crate) cause: String,
-    pub(crate) count: f64,
-    pub(crate) total_ms: f64,
-    pub(crate) mean_us: f64,
-    pub(crate) p99_us: f64,
+    pub(crate) count: Option<f64>,
+    pub(crate) total_ms: Option<f64>,
+    pub(crate) mean_us: Option<f64>,
+    pub(crate) p99_us: Option<f64>,
     /// Pairs of symbols (the innermost first or last) and how often.
     pub(crate) stacks: Vec<Value>,
 }
@@ -110,8 +116,8 @@ impl Wait {
 #[serde(default)]
 pub(crate) struct LockWait {
     pub(crate) name: String,
-    pub(crate) waits: f64,
-    pub(crate) total_ms: f64,
+    pub(crate) waits: Option<f64>,
+    pub(crate) total_ms: Option<f64>,
 }
 
 /// A part of a commit.
@@ -119,13 +125,32 @@ pub(crate) struct LockWait {
 #[serde(default)]
 pub(crate) struct Phase {
     pub(crate) phase: String,
-    pub(crate) mean_us: f64,
+    pub(crate) mean_us: Option<f64>,
 }
 
 impl Waits {
-    /// The part of all the time of its threads, of waits of `total_ms`.
-    pub(crate) fn share(&self, total_ms: f64) -> f64 {
-        let all = self.seconds * self.threads * 1000.0;
-        if all > 0.0 { total_ms / all } else { 0.0 }
+    /// The part of all the time of its threads, of waits of `total_ms`; `None` where one of the
+    /// numbers is missing.
+    pub(crate) fn share(&self, total_ms: Option<f64>) -> Option<f64> {
+        let all = self.seconds? * self.threads? * 1000.0;
+        (all > 0.0).then_some(total_ms? / all)
     }
+
+    /// Leaves out what is too much for a page; returns whether there was some.
+    pub(super) fn keep_within(&mut self) -> bool {
+        let most = self.waits.len().max(self.locks.len()).max(self.commit_phases.len());
+        // Those that weigh most stay.
+        self.waits.sort_by(|a, b| total(b.total_ms, a.total_ms));
+        self.locks.sort_by(|a, b| total(b.total_ms, a.total_ms));
+        self.waits.truncate(WAITS_MAX);
+        self.locks.truncate(WAITS_MAX);
+        self.commit_phases.truncate(WAITS_MAX);
+        self.waits.iter_mut().for_each(|wait| wait.stacks.truncate(STACKS_MAX));
+        most > WAITS_MAX
+    }
+}
+
+/// Order of numbers of which some are missing: those come first.
+fn total(a: Option<f64>, b: Option<f64>) -> std::cmp::Ordering {
+    a.unwrap_or(f64::MIN).total_cmp(&b.unwrap_or(f64::MIN))
 }

@@ -1,29 +1,32 @@
 //! The folder of evidence, read.
 //!
-//! Invariant: only a folder without evidence is an error. A file that is missing, too large or of
-//! another form is a remark; what the others say stays.
+//! Invariant: only a folder without evidence is an error. A file that is missing, too large, of
+//! another form or no file at all is a remark; what the others say stays.
 
+mod bounds;
 mod detail;
 mod figure;
+mod folded;
+mod reading;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-pub(crate) use detail::{Histogram, Latency, Moment, Waits};
+pub(crate) use detail::{Histogram, Latency, LockWait, Moment, Waits};
 pub(crate) use figure::{DEFAULT, Figure, REPEATED};
 
 use crate::Error;
+use reading::Reading;
 
-/// Bytes of a file that are read at most.
-const FILE_MAX: u64 = 64 << 20;
-/// Bytes of an output of a tool that are shown at most, and of all together.
+/// Figures and events of a report at most.
+const FIGURES_MAX: usize = 400_000;
+const EVENTS_MAX: usize = 2_000;
+/// Bytes of an output of a tool that are shown at most, and of all together; files of them.
 const TOOL_MAX: usize = 64 << 10;
 const TOOLS_MAX: usize = 2 << 20;
-/// Lines of a file that are told as broken, each.
-const BROKEN_MAX: usize = 5;
+const TOOL_FILES_MAX: usize = 2_000;
 
 /// What a folder holds.
 #[derive(Debug, Default)]
@@ -83,140 +86,113 @@ pub(crate) fn of_runs<'e, 'k, T>(
 
 /// Reads a folder.
 pub(crate) fn read(folder: &Path) -> Result<Evidence, Error> {
-    let has = |name: &str| folder.join(name).is_file();
-    if !has("raw.jsonl") && !has("crash.json") {
+    let reading = Reading::new(folder);
+    let mut reading = reading.map_err(|error| Error::Io(folder.to_owned(), error))?;
+    if !["raw.jsonl", "crash.json", "compare.json"].iter().any(|name| reading.has(name)) {
         return Err(Error::NoEvidence(folder.to_owned()));
     }
     let mut evidence = Evidence::default();
-    let mut reading = Reading { folder, remarks: Vec::new() };
-    if has("raw.jsonl") {
-        evidence.raw = reading.text("raw.jsonl").unwrap_or_default();
-        evidence.figures = reading.lines("raw.jsonl", &evidence.raw);
-        evidence.figures.retain(|figure| figure.value.is_finite());
-        if evidence.figures.is_empty() {
-            reading.remarks.push("raw.jsonl holds no figure".to_owned());
-        }
-    }
+    read_figures(&mut reading, &mut evidence);
     match reading.json("env.json") {
         Some(Value::Object(env)) => evidence.env = env,
-        Some(_) => reading.remarks.push("env.json: no object".to_owned()),
-        None => reading.remarks.push("no env.json: the machine is not known".to_owned()),
+        Some(_) => reading.remark("env.json: no object"),
+        None if evidence.raw.is_empty() => {}
+        None => reading.remark("no env.json: the machine is not known"),
     }
     if let Some(text) = reading.text("events.jsonl") {
-        evidence.events = reading.lines("events.jsonl", &text);
+        evidence.events = reading.lines("events.jsonl", &text, EVENTS_MAX);
     }
     evidence.plan = reading.json("plan.json");
-    evidence.explain = reading.json("explain.json");
-    evidence.compare = reading.json("compare.json");
-    evidence.guard = reading.json("guard.json");
-    evidence.crash = reading.json("crash.json");
-    for (key, path) in reading.files("latency", ".jsonl") {
-        let Some(text) = reading.text(&path) else { continue };
-        let lines = reading.lines(&path, &text);
-        evidence.latency.insert(key, Latency::of(lines));
-    }
-    for (key, path) in reading.files("profile", ".folded") {
-        evidence.stacks.extend(reading.text(&path).map(|text| (key, text)));
-    }
-    for (key, path) in reading.files("profile", ".waits.json") {
-        evidence.waits.extend(reading.json(&path).map(|waits| (key, waits)));
-    }
-    evidence.tools = reading.tools();
-    evidence.remarks = reading.remarks;
+    evidence.explain = understood(&mut reading, "explain.json", |v| v["pairs"].is_array());
+    evidence.compare = understood(&mut reading, "compare.json", |v| v["rows"].is_array());
+    evidence.guard = understood(&mut reading, "guard.json", is_guard);
+    evidence.crash = understood(&mut reading, "crash.json", |v| v["states"].is_u64());
+    read_details(&mut reading, &mut evidence);
+    evidence.tools = tools(&mut reading);
+    evidence.remarks = reading.into_remarks();
     Ok(evidence)
 }
 
-struct Reading<'a> {
-    folder: &'a Path,
-    remarks: Vec<String>,
+fn read_figures(reading: &mut Reading, evidence: &mut Evidence) {
+    if !reading.has("raw.jsonl") {
+        return;
+    }
+    evidence.raw = reading.text("raw.jsonl").unwrap_or_default();
+    evidence.figures = reading.lines("raw.jsonl", &evidence.raw, FIGURES_MAX);
+    evidence.figures.retain(|figure: &Figure| figure.value.is_finite());
+    for remark in bounds::keep_within(&mut evidence.figures) {
+        reading.remark(remark);
+    }
+    if evidence.figures.is_empty() {
+        reading.remark("raw.jsonl holds no figure");
+    }
 }
 
-impl Reading<'_> {
-    /// A file; `None` where there is none.
-    fn text(&mut self, name: &str) -> Option<String> {
-        let path = self.folder.join(name);
-        let length = std::fs::metadata(&path).ok()?.len();
-        if length > FILE_MAX {
-            self.remarks.push(format!("{name}: {length} bytes are too many"));
-            return None;
-        }
-        match std::fs::read(&path) {
-            Ok(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
-            Err(error) => {
-                self.remarks.push(format!("{name}: {error}"));
-                None
-            }
-        }
+/// The files of single runs.
+fn read_details(reading: &mut Reading, evidence: &mut Evidence) {
+    for (key, path) in reading.files("latency", ".jsonl") {
+        let Some(text) = reading.text(&path) else { continue };
+        let lines = reading.lines(&path, &text, detail::LINES_MAX);
+        evidence.latency.insert(key, Latency::of(lines));
     }
-
-    fn json<T: DeserializeOwned>(&mut self, name: &str) -> Option<T> {
-        let text = self.text(name)?;
-        match serde_json::from_str(&text) {
-            Ok(value) => Some(value),
-            Err(error) => {
-                self.remarks.push(format!("{name}: {error}"));
-                None
-            }
+    for (key, path) in reading.files("profile", ".folded") {
+        let Some(text) = reading.text(&path) else { continue };
+        let (stacks, lost) = folded::clean(&text);
+        if lost > 0 {
+            reading.remark(format!("{path}: {lost} lines are no stacks with a count"));
         }
+        evidence.stacks.insert(key, stacks);
     }
+    for (key, path) in reading.files("profile", ".waits.json") {
+        let Some(mut waits) = reading.json::<Waits>(&path) else { continue };
+        if waits.keep_within() {
+            reading.remark(format!("{path}: the report has the first causes, locks and phases"));
+        }
+        evidence.waits.insert(key, waits);
+    }
+}
 
-    /// An object a line; lines of another form are told.
-    fn lines<T: DeserializeOwned>(&mut self, name: &str, text: &str) -> Vec<T> {
-        let mut broken = 0;
-        let mut all = Vec::new();
-        for (line, number) in text.lines().zip(1..) {
-            if line.trim().is_empty() {
+/// A file with what a page needs of it; another is a remark.
+fn understood(
+    reading: &mut Reading,
+    name: &str,
+    is_understood: impl Fn(&Value) -> bool,
+) -> Option<Value> {
+    let value = reading.json(name)?;
+    if is_understood(&value) {
+        return Some(value);
+    }
+    reading.remark(format!("{name} is not understood: it has nothing that its page shows"));
+    None
+}
+
+/// Changes and costs, or a file of costs alone, as `--update` writes it.
+fn is_guard(value: &Value) -> bool {
+    let costs = value.get("costs").unwrap_or(value);
+    let is_costs =
+        |costs: &Value| costs.as_object().is_some_and(|all| all.values().any(Value::is_object));
+    value["changes"].is_array() || is_costs(costs)
+}
+
+/// Outputs of tools that are text, as far as they fit.
+fn tools(reading: &mut Reading) -> Vec<(String, String, String)> {
+    let mut tools = Vec::new();
+    let mut left = TOOLS_MAX;
+    for (key, folder) in reading.files("tools", "") {
+        for (name, path) in reading.files(&folder, "") {
+            let Some((mut text, is_cut)) = reading.beginning(&path, TOOL_MAX as u64) else {
                 continue;
+            };
+            if is_cut {
+                text.push_str("\n[cut off here]");
             }
-            match serde_json::from_str(line) {
-                Ok(value) => all.push(value),
-                Err(error) => {
-                    broken += 1;
-                    if broken <= BROKEN_MAX {
-                        self.remarks.push(format!("{name}, line {number}: {error}"));
-                    }
-                }
+            if text.len() > left || tools.len() == TOOL_FILES_MAX {
+                reading.remark(format!("{path} and what follows is not in the report"));
+                return tools;
             }
+            left -= text.len();
+            tools.push((key.clone(), name, text));
         }
-        if broken > BROKEN_MAX {
-            self.remarks.push(format!("{name}: {broken} lines are broken"));
-        }
-        all
     }
-
-    /// Files below a folder with that ending: name without it, and path.
-    fn files(&mut self, folder: &str, ending: &str) -> Vec<(String, String)> {
-        let Ok(entries) = std::fs::read_dir(self.folder.join(folder)) else { return Vec::new() };
-        let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
-        let of = |name: String| {
-            let key = name.strip_suffix(ending)?.to_owned();
-            Some((key, format!("{folder}/{name}")))
-        };
-        let mut files: Vec<(String, String)> = names.filter_map(of).collect();
-        files.sort();
-        files
-    }
-
-    /// Outputs of tools that are text, as far as they fit.
-    fn tools(&mut self) -> Vec<(String, String, String)> {
-        let mut tools = Vec::new();
-        let mut left = TOOLS_MAX;
-        for (key, folder) in self.files("tools", "") {
-            for (name, path) in self.files(&folder, "") {
-                let Some(mut text) = self.text(&path) else { continue };
-                if text.len() > TOOL_MAX {
-                    let end = (0..=TOOL_MAX).rev().find(|at| text.is_char_boundary(*at));
-                    text.truncate(end.unwrap_or(0));
-                    text.push_str("\n[cut off here]");
-                }
-                if text.len() > left {
-                    self.remarks.push(format!("{path} and what follows is not in the report"));
-                    return tools;
-                }
-                left -= text.len();
-                tools.push((key.clone(), name, text));
-            }
-        }
-        tools
-    }
+    tools
 }

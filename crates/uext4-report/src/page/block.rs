@@ -2,7 +2,13 @@
 
 use maud::{Markup, PreEscaped, html};
 
-use crate::plot::Plot;
+use crate::plot::{Plot, ROWS_MAX as PLOT_ROWS_MAX};
+
+/// Rows and columns of a table that a page shows.
+pub(super) const ROWS_MAX: usize = 2_000;
+pub(super) const COLUMNS_MAX: usize = 60;
+/// Rows of a table under a plot that stand open.
+const OPEN_MAX: usize = 40;
 
 /// A table; the first column names its rows.
 #[derive(Clone, Debug, Default)]
@@ -42,6 +48,22 @@ impl Table {
         Self { caption: caption.into(), head, rows: Vec::new() }
     }
 
+    /// The same without columns in which nothing is known.
+    pub(super) fn known(mut self) -> Self {
+        let is_known = |at: usize| {
+            at == 0 || self.rows.iter().any(|row| row.get(at).is_some_and(|cell| cell.text != "-"))
+        };
+        let kept: Vec<bool> = (0..self.head.len()).map(is_known).collect();
+        let of = |at: usize| kept.get(at).copied().unwrap_or(true);
+        for row in &mut self.rows {
+            let mut at = 0..;
+            row.retain(|_| at.next().is_some_and(of));
+        }
+        let mut at = 0..;
+        self.head.retain(|_| at.next().is_some_and(of));
+        self
+    }
+
     /// What a column holds.
     fn kind(&self, column: usize) -> &'static str {
         let cells = self.rows.iter().filter_map(|row| row.get(column));
@@ -52,27 +74,41 @@ impl Table {
         html! {
             div.scroll tabindex="0" role="region" aria-label=(self.caption) {
                 table {
-                    caption { (self.caption) }
+                    caption { (self.caption) (self.cut()) }
                     thead {
                         tr {
-                            @for (at, name) in self.head.iter().enumerate() {
+                            @for (at, name) in self.head.iter().enumerate().take(COLUMNS_MAX) {
                                 th.(self.kind(at)) scope="col" { (breakable(name)) }
                             }
                         }
                     }
-                    tbody {
-                        @for row in &self.rows {
-                            tr {
-                                @for (at, cell) in row.iter().enumerate() {
-                                    @if at == 0 {
-                                        th scope="row" { (breakable(&cell.text)) }
-                                    } @else {
-                                        td class=(cell.class) { (breakable(&cell.text)) }
-                                    }
-                                }
-                            }
-                        }
-                    }
+                    tbody { @for row in self.rows.iter().take(ROWS_MAX) { (row_markup(row)) } }
+                }
+            }
+        }
+    }
+
+    /// What of it is not shown, in words.
+    fn cut(&self) -> String {
+        let mut words = String::new();
+        if self.rows.len() > ROWS_MAX {
+            words += &format!("; the first {ROWS_MAX} rows of {} are shown", self.rows.len());
+        }
+        if self.head.len() > COLUMNS_MAX {
+            words += &format!("; the first {COLUMNS_MAX} columns of {} are shown", self.head.len());
+        }
+        words
+    }
+}
+
+fn row_markup(row: &[Cell]) -> Markup {
+    html! {
+        tr {
+            @for (at, cell) in row.iter().enumerate().take(COLUMNS_MAX) {
+                @if at == 0 {
+                    th scope="row" { (breakable(&cell.text)) }
+                } @else {
+                    td class=(cell.class) { (breakable(&cell.text)) }
                 }
             }
         }
@@ -122,7 +158,18 @@ impl Block {
                 }
                 div.plot.wide { (PreEscaped(&self.plot.wide)) }
                 div.plot.narrow { (PreEscaped(&self.plot.narrow)) }
-                (self.table.markup())
+                @if self.plot.rows > PLOT_ROWS_MAX {
+                    @let rows = self.plot.rows;
+                    p.note { "The plot has the first " (PLOT_ROWS_MAX) " of " (rows) " rows." }
+                }
+                @if self.table.rows.len() > OPEN_MAX {
+                    details {
+                        summary { "The numbers (" (self.table.rows.len()) " rows)" }
+                        (self.table.markup())
+                    }
+                } @else {
+                    (self.table.markup())
+                }
             }
         }
     }

@@ -3,16 +3,16 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::block::{Block, Cell, Legend, Table};
+use super::block::{Block, Cell, Legend, ROWS_MAX, Table};
 use super::overview::plain;
 use super::results::list;
-use crate::metric::show;
+use crate::metric::{show, show_known};
 use crate::plot::{self, Look, Plot, Span};
 
 /// Calls that the plot of a timeline shows at most: the last before the crash.
 const CALLS_MAX: usize = 40;
-/// Calls of the table of a timeline.
-const ROWS_MAX: usize = 2000;
+/// Calls that are named as missing.
+const NAMED_MAX: usize = 5;
 
 /// The page.
 pub(super) fn page(crash: &Value) -> Markup {
@@ -46,11 +46,22 @@ pub(super) fn page(crash: &Value) -> Markup {
 /// What was run.
 fn summary(crash: &Value) -> Table {
     let mut table = Table::new("What was run", &["what", "value"]);
-    let shown = ["guarantees", "states_by_kind", "failure", "timeline", "remarks"];
-    for (name, value) in crash.as_object().into_iter().flatten() {
-        if !shown.contains(&name.as_str()) {
-            table.rows.push(vec![name.replace('_', " ").into(), Cell::words(plain(value))]);
-        }
+    let elsewhere = ["guarantees", "states_by_kind", "failure", "timeline", "remarks"];
+    let first = ["setup", "run", "check"];
+    let of = crash.as_object().into_iter().flatten();
+    let (words, others): (Vec<_>, Vec<_>) = of
+        .filter(|(name, _)| !elsewhere.contains(&name.as_str()))
+        .partition(|(name, _)| first.contains(&name.as_str()));
+    let mut words = words;
+    words.sort_by_key(|(name, _)| first.iter().position(|known| known == name));
+    for (name, value) in words.into_iter().chain(others) {
+        let text = match (name.as_str(), value.as_f64()) {
+            ("image_size", Some(bytes)) => show(bytes / 1024.0, "KiB"),
+            ("seconds" | "recorded_seconds", Some(seconds)) => show(seconds, "s"),
+            ("setup", _) if value.is_null() => "none".to_owned(),
+            _ => plain(value),
+        };
+        table.rows.push(vec![name.replace('_', " ").into(), Cell::words(text)]);
     }
     if !crash["guarantees"].is_null() {
         let promised = plain(&crash["guarantees"]);
@@ -88,10 +99,34 @@ fn failed(failure: &Value) -> Markup {
                 pre { (text) }
             }
         }
+        (not_kept(steps, losses))
         (timeline(steps, losses).markup())
         @if !losses.is_empty() {
             h3 { "What is missing" }
             (missing(losses).markup())
+        }
+    }
+}
+
+/// The calls that had returned and whose effect is missing, in words.
+fn not_kept(steps: &[Value], losses: &[Value]) -> Markup {
+    let is_missing =
+        |step: &&Value| state(step, losses).0 == "missing" && step["progress"] == "returned";
+    let last = &steps[steps.len().saturating_sub(ROWS_MAX)..];
+    let calls: Vec<&Value> = last.iter().filter(is_missing).collect();
+    html! {
+        @if !calls.is_empty() {
+            p.remark.bad {
+                strong { "Had returned, and is missing: " }
+                @for (at, step) in calls.iter().take(NAMED_MAX).enumerate() {
+                    @if at > 0 { ", " }
+                    code { (plain(&step["call"])) }
+                    @if lost(step, losses).is_some() { " (its data)" }
+                    @else { " (not in the journal)" }
+                }
+                @if calls.len() > NAMED_MAX { ", and " (calls.len() - NAMED_MAX) " more" }
+                "."
+            }
         }
     }
 }
@@ -113,7 +148,7 @@ fn state(step: &Value, losses: &[Value]) -> (&'static str, usize) {
 }
 
 fn timeline(steps: &[Value], losses: &[Value]) -> Block {
-    let number = |step: &Value, name: &str| step[name].as_f64().unwrap_or(0.0);
+    let number = |step: &Value, name: &str| step[name].as_f64();
     let title = "What had happened when the power failed";
     let head = ["call", "started", "returned", "process", "when the power failed", "metadata"];
     let mut table = Table::new(title, &head);
@@ -130,31 +165,35 @@ fn timeline(steps: &[Value], losses: &[Value]) -> Block {
         };
         table.rows.push(vec![
             plain(&step["call"]).into(),
-            show(number(step, "started_us"), "us").into(),
-            show(number(step, "returned_us"), "us").into(),
+            show_known(number(step, "started_us"), "us").into(),
+            show_known(number(step, "returned_us"), "us").into(),
             plain(&step["pid"]).into(),
             Cell::marked(format!("{word}{how}"), class),
             Cell::words(metadata),
         ]);
     }
     let shown = &steps[steps.len().saturating_sub(CALLS_MAX)..];
-    let spans: Vec<Span> = shown
-        .iter()
-        .map(|step| Span {
-            label: plain(&step["call"]),
-            look: Look::part(state(step, losses).1),
-            from: number(step, "started_us"),
-            to: number(step, "returned_us"),
-        })
-        .collect();
+    let times = ["started_us", "returned_us"];
+    let end = steps.iter().flat_map(|step| times.iter().filter_map(|name| number(step, name)));
+    let end = end.fold(0.0, f64::max);
+    let span = |step: &Value| {
+        let from = number(step, "started_us")?;
+        // A call that has not returned goes on until the power fails.
+        let to = number(step, "returned_us").unwrap_or(end);
+        let look = Look::part(state(step, losses).1);
+        Some(Span { label: plain(&step["call"]), look, from, to })
+    };
+    let spans: Vec<Span> = shown.iter().filter_map(span).collect();
     let plot = Plot::of(|width| plot::spans(width, title, &spans));
     let looks = [("returned, and kept", 1), ("on its way", 3), ("missing", 0)];
     let legend: Legend =
         looks.map(|(name, part)| (Look::part(part).patch(), name.to_owned())).into();
     let note = format!(
-        "Each call from its start to its answer. The plot has the last {} of {}.",
+        "Each call from its start to its answer. The plot has the last {} of {}, the table the \
+         last {}.",
         shown.len(),
-        steps.len()
+        steps.len(),
+        last.len()
     );
     Block { title: title.to_owned(), note, plot, legend, table }
 }
@@ -162,7 +201,7 @@ fn timeline(steps: &[Value], losses: &[Value]) -> Block {
 fn missing(losses: &[Value]) -> Table {
     let head = ["file", "from", "bytes", "how", "written by call"];
     let mut table = Table::new("What is not on the medium", &head);
-    for loss in losses.iter().take(ROWS_MAX) {
+    for loss in losses {
         let path = loss["path"].as_str().unwrap_or("a file without a name").to_owned();
         table.rows.push(vec![
             path.into(),
@@ -177,8 +216,8 @@ fn missing(losses: &[Value]) -> Table {
 
 fn all_calls(calls: &[Value]) -> Table {
     let mut table = Table::new("All calls", &["call", "started", "returned", "process"]);
-    for call in calls.iter().take(ROWS_MAX) {
-        let time = |name: &str| show(call[name].as_f64().unwrap_or(0.0), "us").into();
+    for call in calls {
+        let time = |name: &str| show_known(call[name].as_f64(), "us").into();
         let process = call["process"].as_str().map_or_else(|| plain(&call["pid"]), str::to_owned);
         let row = vec![
             plain(&call["call"]).into(),

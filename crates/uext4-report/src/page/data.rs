@@ -2,6 +2,7 @@
 
 use base64::Engine;
 use maud::{Markup, html};
+use serde_json::Value;
 
 use super::overview::plain;
 use crate::evidence::Evidence;
@@ -23,6 +24,12 @@ pub(super) fn page(evidence: &Evidence) -> Markup {
                 li {
                     @let text = serde_json::to_string_pretty(&evidence.env).unwrap_or_default();
                     a download="env.json" href=(link(&text)) { "env.json" }
+                }
+            }
+            @for (name, value) in objects(evidence) {
+                li {
+                    @let text = serde_json::to_string_pretty(value).unwrap_or_default();
+                    a download=(name) href=(link(&text)) { (name) }
                 }
             }
             @for (name, text) in folded(evidence) {
@@ -49,6 +56,17 @@ pub(super) fn page(evidence: &Evidence) -> Markup {
             }
         }
     }
+}
+
+fn objects(evidence: &Evidence) -> impl Iterator<Item = (&'static str, &Value)> {
+    let all = [
+        ("plan.json", &evidence.plan),
+        ("explain.json", &evidence.explain),
+        ("compare.json", &evidence.compare),
+        ("guard.json", &evidence.guard),
+        ("crash.json", &evidence.crash),
+    ];
+    all.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?)))
 }
 
 fn folded(evidence: &Evidence) -> impl Iterator<Item = (String, &String)> {

@@ -2,13 +2,14 @@
 
 use maud::{Markup, html};
 
-use super::block::{Cell, Table, heading};
+use super::block::{COLUMNS_MAX, Cell, Table, heading};
+use super::profiles;
 use super::shown::{blocks, point_name};
-use crate::evidence::{Evidence, REPEATED};
+use crate::evidence::{Event, Evidence};
 use crate::metric::{self, short, show, times};
-use crate::panel::{Panel, Series};
+use crate::panel::{Panel, Point, Series};
 use crate::stats::{Spread, noise};
-use crate::verdict::{Verdict, ablations, verdicts};
+use crate::verdict::{Outcome, Verdict, ablations, verdicts};
 
 /// What experiments do, by their names.
 const LOADS: &[(&str, &str)] = &[
@@ -27,6 +28,9 @@ const LOADS: &[(&str, &str)] = &[
     ("M6", "Removes small files, freshly mounted."),
     ("M7", "Builds an image from a directory."),
 ];
+
+/// Head of the column of ratios.
+pub(super) const TIMES_AS_GOOD: &str = "times as good (95 % interval)";
 
 /// The line about an experiment.
 pub(super) fn load(name: &str) -> &'static str {
@@ -53,44 +57,97 @@ pub(super) fn page(evidence: &Evidence, name: &str, panels: &[&Panel<'_>]) -> Ma
                 h3 { "What options change" }
                 (table.markup())
             }
-            @for block in blocks(evidence, panel) { (block.markup()) }
+            @let histograms = profiles::histograms(evidence, panel);
+            @for block in blocks(evidence, panel, histograms.calls) { (block.markup()) }
+            @if !histograms.engine.is_empty() {
+                details.all {
+                    summary {
+                        "Inside the engine: histograms of its " (histograms.engine.len()) " phases"
+                    }
+                    @for block in &histograms.engine { (block.markup()) }
+                }
+            }
             (noise_note(panel))
             (everything(panel))
         }
     }
 }
 
-/// What was skipped, failed or noted.
-pub(super) fn events(evidence: &Evidence, name: &str) -> Markup {
+/// What was skipped or failed, and what was noted, to open.
+fn events(evidence: &Evidence, name: &str) -> Markup {
     let own = evidence.events.iter().filter(|e| e.experiment.as_deref() == Some(name));
+    let (notes, others): (Vec<&Event>, Vec<&Event>) = own.partition(|e| e.event == "note");
     html! {
-        @for event in own {
+        (remarks(&others, false))
+        @if !notes.is_empty() {
+            details {
+                summary { "Notes of the run (" (notes.len()) ")" }
+                @for event in notes { p.note { (event.text) } }
+            }
+        }
+    }
+}
+
+/// A remark for each kind of event: what happened in several rounds is said once.
+pub(super) fn remarks(events: &[&Event], has_experiment: bool) -> Markup {
+    let mut kinds: Vec<(&Event, Vec<u32>)> = Vec::new();
+    for event in events {
+        let is_like = |known: &Event| {
+            known.event == event.event
+                && known.text == event.text
+                && known.place().eq(event.place())
+        };
+        match kinds.iter_mut().find(|(known, _)| is_like(known)) {
+            Some((_, rounds)) => rounds.extend(event.round),
+            None => kinds.push((event, event.round.into_iter().collect())),
+        }
+    }
+    html! {
+        @for (event, rounds) in &kinds {
             p.remark.(if event.event == "failed" { "bad" } else { "" }) {
                 strong { (event.event) }
-                @for word in [&event.target, &event.variant].into_iter().flatten() { " " (word) }
-                @if let Some(round) = event.round { " round " (round) }
+                @let place = [&event.target, &event.variant];
+                @if has_experiment { @if let Some(name) = &event.experiment { " " (name) } }
+                @for word in place.into_iter().flatten() { " " (word) }
+                @match rounds.as_slice() {
+                    [] => {}
+                    [round] => { ", round " (round) }
+                    [first, .., last] => {
+                        ", " (rounds.len()) " rounds from " (first) " to " (last)
+                    }
+                }
                 ": " (event.text)
             }
         }
     }
 }
 
-/// `0.91x (0.88x to 0.95x)`.
+/// `0.91x (0.88x to 0.95x)`, or `0.91x (least 0.8x, most 1.1x)` of few rounds.
 pub(super) fn ratio(verdict: &Verdict) -> String {
     let mean = times(verdict.ratio.mean);
-    let bounds = verdict.ratio.bounds;
-    bounds.map_or_else(|| mean.clone(), |(l, u)| format!("{mean} ({} to {})", times(l), times(u)))
+    match verdict.ratio.bounds {
+        None => mean,
+        Some((least, most)) if verdict.ratio.is_range() => {
+            format!("{mean} (least {}, most {})", times(least), times(most))
+        }
+        Some((lower, upper)) => format!("{mean} ({} to {})", times(lower), times(upper)),
+    }
 }
 
 /// The word of a verdict, with what it lacks.
 pub(super) fn word(verdict: &Verdict) -> String {
-    let word = verdict.outcome.word();
-    let is_sure = !verdict.is_weak() || verdict.ratio.bounds.is_none();
-    if is_sure { word.to_owned() } else { format!("{word} ({} rounds)", verdict.ratio.pairs) }
+    let mut word = verdict.outcome.word().to_owned();
+    if verdict.outcome == Outcome::FewRounds {
+        word += &format!(" ({})", verdict.ratio.pairs);
+    }
+    if verdict.without_ratio > 0 {
+        word += &format!("; {} rounds of 0 have no ratio", verdict.without_ratio);
+    }
+    word
 }
 
 fn beside(panel: &Panel<'_>) -> Table {
-    let head = ["target", "beside", "verdict", "times as good (95 %)", "noise", "figure", "load"];
+    let head = ["target", "beside", "verdict", TIMES_AS_GOOD, "noise", "figure", "load"];
     let mut table = Table::new("uext4 beside its peers", &head);
     for verdict in verdicts(panel) {
         table.rows.push(vec![
@@ -107,7 +164,7 @@ fn beside(panel: &Panel<'_>) -> Table {
 }
 
 fn options(panel: &Panel<'_>) -> Table {
-    let head = ["target", "option", "with it", "times as good (95 %)", "with it", "without"];
+    let head = ["target", "option", "with it", TIMES_AS_GOOD, "with it", "without"];
     let mut table = Table::new("With an option, beside the same target without", &head);
     for verdict in ablations(panel) {
         let of = |series: &Series| {
@@ -130,7 +187,7 @@ fn options(panel: &Panel<'_>) -> Table {
 fn noise_note(panel: &Panel<'_>) -> Markup {
     let point = panel.points.last().copied().unwrap_or_default();
     let Some(metric) = panel.headline() else { return html! {} };
-    let is_repeated = panel.figures.iter().any(|(series, _)| series.variant == REPEATED);
+    let is_repeated = panel.is_repeated();
     let ratios: Vec<f64> =
         panel.series.iter().flat_map(|series| panel.repeated(series, point, metric)).collect();
     let by =
@@ -148,20 +205,14 @@ fn noise_note(panel: &Panel<'_>) -> Markup {
 /// Every metric of every series at every point.
 fn everything(panel: &Panel<'_>) -> Markup {
     let mut table = Table::new("All figures: median (least to most)", &["figure"]);
-    let mut columns = Vec::new();
-    for point in &panel.points {
-        for series in &panel.series {
-            let has = panel
-                .figures
-                .iter()
-                .any(|(own, figure)| own == series && (figure.threads, figure.bs) == *point);
-            if has {
-                columns.push((series, *point));
-                let at = panel.axis().map(|_| point_name(panel, *point));
-                let at = at.map_or(String::new(), |at| format!(", {at}"));
-                table.head.push(format!("{}{at}", series.name()));
-            }
-        }
+    let pairs = panel.points.iter().flat_map(|point| panel.series.iter().map(|s| (s, *point)));
+    let columns = pairs.filter(|(series, point)| panel.has_run(series, *point));
+    // As many as a table shows, which says that it is cut, since its names are a column, too.
+    let columns: Vec<(&Series, Point)> = columns.take(COLUMNS_MAX).collect();
+    for (series, point) in &columns {
+        let at = panel.axis().map(|_| point_name(panel, *point));
+        let at = at.map_or(String::new(), |at| format!(", {at}"));
+        table.head.push(format!("{}{at}", series.name()));
     }
     for metric in panel.metrics() {
         let unit = panel.unit(metric);

@@ -6,10 +6,13 @@ mod data;
 mod experiment;
 mod option;
 mod overview;
+mod picture;
 mod profiles;
 mod results;
 mod shown;
 mod why;
+
+pub(crate) use picture::render as render_picture;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -43,9 +46,14 @@ impl Section {
 
 /// The whole page.
 pub(crate) fn render(evidence: &Evidence) -> String {
-    let panels = panels(&evidence.figures);
+    let (panels, lost) = panels(&evidence.figures);
     let flames = Flames::of(evidence, &panels);
-    let sections = sections(evidence, &panels, &flames);
+    let mut remarks = evidence.remarks.clone();
+    if lost > 0 {
+        let most = crate::panel::PANELS_MAX;
+        remarks.push(format!("more than {most} kinds of runs: {lost} figures are left out"));
+    }
+    let sections = sections(evidence, &panels, &flames, &remarks);
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -78,9 +86,15 @@ pub(crate) fn render(evidence: &Evidence) -> String {
     page.into_string()
 }
 
-fn sections(evidence: &Evidence, panels: &[Panel<'_>], flames: &Flames) -> Vec<Section> {
+fn sections(
+    evidence: &Evidence,
+    panels: &[Panel<'_>],
+    flames: &Flames,
+    remarks: &[String],
+) -> Vec<Section> {
     let mut sections = Vec::new();
-    sections.push(Section::new("overview", "Overview", "", overview::page(evidence, panels)));
+    let overview = overview::page(evidence, panels, remarks);
+    sections.push(Section::new("overview", "Overview", "", overview));
     let mut names: Vec<&str> = Vec::new();
     for panel in panels {
         if !names.contains(&panel.experiment) {

@@ -4,45 +4,60 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::block::{Block, Cell, Legend, Table, breakable};
-use super::experiment::{ratio, word};
+use super::experiment::{TIMES_AS_GOOD, ratio, remarks as remarks_of, word};
 use super::shown::{look, point_name};
-use super::why::striking;
+use super::why::{in_a_line, striking};
 use super::{anchor, experiments};
-use crate::evidence::Evidence;
+use crate::evidence::{Event, Evidence};
+use crate::goal::{self, GOALS, Measured};
 use crate::metric::{self, show, times};
 use crate::panel::{Panel, Series};
 use crate::plot::{self, Forest, Plot};
-use crate::verdict::{GOALS, Goal, Outcome, Verdict, goal, verdicts};
+use crate::verdict::{Outcome, Verdict, verdicts};
 
 /// A verdict with where it was found.
-struct Found<'a> {
-    panel: &'a Panel<'a>,
-    verdict: Verdict,
+pub(super) struct Found<'a> {
+    pub(super) panel: &'a Panel<'a>,
+    pub(super) verdict: Verdict,
 }
 
 /// The page.
-pub(super) fn page(evidence: &Evidence, panels: &[Panel<'_>]) -> Markup {
+pub(super) fn page(evidence: &Evidence, panels: &[Panel<'_>], told: &[String]) -> Markup {
     let found = found(panels);
     html! {
         h1 { "Overview" }
         p.lead {
             @if panels.is_empty() {
-                "This folder holds no figures."
+                "This folder holds no figures of a run."
             } @else {
                 "uext4 beside its peers on one machine: " (experiments(panels)) "."
             }
         }
         (cards(&found))
-        (findings(panels))
+        (results(evidence))
+        (findings(evidence, panels))
         @for own in own_targets(&found) { (beside(&found, own)) }
-        (goals(panels))
-        (remarks(evidence))
+        (goals(evidence, panels))
+        (remarks(evidence, told))
         (machine(evidence))
     }
 }
 
+/// Links to what is no figure of a run.
+fn results(evidence: &Evidence) -> Markup {
+    let all = [
+        (&evidence.compare, "compare", "Two builds beside each other"),
+        (&evidence.guard, "guard", "Costs of operations beside a baseline"),
+        (&evidence.crash, "crash", "Crash test: what a loss of power could leave"),
+    ];
+    let there = all.into_iter().filter(|(value, ..)| value.is_some());
+    html! {
+        @for (_, id, title) in there { p { a href=(format!("#{id}")) { (title) } } }
+    }
+}
+
 /// The verdicts by headline at the last point of each panel.
-fn found<'a>(panels: &'a [Panel<'a>]) -> Vec<Found<'a>> {
+pub(super) fn found<'a>(panels: &'a [Panel<'a>]) -> Vec<Found<'a>> {
     let of = |panel: &'a Panel<'a>| {
         let is_shown = |verdict: &Verdict| {
             Some(verdict.metric) == panel.headline() && panel.points.last() == Some(&verdict.point)
@@ -98,7 +113,7 @@ fn cards(found: &[Found<'_>]) -> Markup {
 }
 
 /// Options that make the difference, of targets that are slow without one or with one.
-fn findings(panels: &[Panel<'_>]) -> Markup {
+fn findings(evidence: &Evidence, panels: &[Panel<'_>]) -> Markup {
     let found: Vec<_> = panels.iter().flat_map(striking).collect();
     html! {
         @if !found.is_empty() {
@@ -110,6 +125,7 @@ fn findings(panels: &[Panel<'_>]) -> Markup {
                         @if !pair.panel.label.is_empty() { " " (pair.panel.label) } ": "
                         (breakable(&pair.slow.name())) " is " strong { (times(pair.times)) }
                         " worse than " (breakable(&pair.fast.name())) ". "
+                        (in_a_line(evidence, pair)) " "
                         a href=(format!("#{}-why", anchor(pair.panel.experiment))) { "Why" }
                     }
                 }
@@ -120,20 +136,20 @@ fn findings(panels: &[Panel<'_>]) -> Markup {
 
 /// A target beside its peers: intervals as a plot, and the table.
 fn beside(found: &[Found<'_>], own: &str) -> Markup {
-    let head =
-        ["experiment", "beside", "verdict", "times as good (95 %)", own, "peer", "noise", "goal"];
+    let head = ["experiment", "beside", "verdict", TIMES_AS_GOOD, own, "peer", "noise", "goal"];
     let mut table = Table::new(format!("{own} beside its peers"), &head);
     let mut rows = Vec::new();
     for Found { panel, verdict } in found.iter().filter(|found| found.verdict.own.target == own) {
         let name = format!("{} {}", panel.experiment, panel.label);
         let name = format!("{}, {}", name.trim(), point_name(panel, verdict.point));
-        let goal = goal(panel.experiment, verdict);
+        let goal = goal::of_verdict(panel, verdict);
         rows.push(Forest {
             label: format!("{name}: {}", verdict.peer.name()),
             look: look(panel, &verdict.peer),
             mean: verdict.ratio.mean,
             bounds: verdict.ratio.bounds,
-            goal: goal.map(|goal| goal.bound),
+            is_range: verdict.ratio.is_range(),
+            goal,
         });
         let figure = |series: &Series| {
             let spread = panel.spread(series, verdict.point, verdict.metric);
@@ -147,16 +163,17 @@ fn beside(found: &[Found<'_>], own: &str) -> Markup {
             figure(&verdict.own).into(),
             figure(&verdict.peer).into(),
             verdict.noise.map_or("-".to_owned(), |noise| show(noise, "%")).into(),
-            goal.map_or("-".to_owned(), |goal| times(goal.bound)).into(),
+            goal.map_or("-".to_owned(), times).into(),
         ]);
     }
     let label = format!("{own}: how many times as good it is as each peer, with intervals");
-    let plot = Plot::of(|width| plot::forest(width, &label, &rows, &times));
+    let plot = Plot::of_rows(rows.len(), |width| plot::forest(width, &label, &rows, &times));
     let block = Block {
         title: format!("{own}: how many times as good as its peers"),
         note: "Right of 1 it wins, left of 1 it loses. The bar is the 95 % interval over the \
-               rounds, the dashed mark the goal. At the most threads of each experiment; its page \
-               has the others."
+               rounds, a dashed bar the least and the most of fewer than five, which give no \
+               verdict; the dashed mark is the goal. At the most threads of each experiment; its \
+               page has the others."
             .into(),
         plot,
         legend: Legend::new(),
@@ -174,65 +191,62 @@ fn beside(found: &[Found<'_>], own: &str) -> Markup {
 }
 
 /// Goals that the figures say something about.
-fn goals(panels: &[Panel<'_>]) -> Markup {
-    let head = ["experiment", "figure", "goal", "measured", "goal met"];
-    let mut table =
-        Table::new("What uext4 (the library, in its default) was built to reach", &head);
+fn goals(evidence: &Evidence, panels: &[Panel<'_>]) -> Markup {
+    let head = ["experiment", "target", "figure", "goal", "measured", "goal met"];
+    let mut table = Table::new("What uext4, in its default, was built to reach", &head);
+    let not_full = goal::not_at_full_size(evidence);
+    let mut is_left_out = false;
     for panel in panels {
-        for goal in GOALS.iter().filter(|goal| goal.experiment == panel.experiment) {
-            table.rows.extend(goal_row(panel, goal));
+        for measured in GOALS.iter().filter_map(|goal| goal.measure(panel)) {
+            let is_told = not_full.is_none() || !measured.goal.is_absolute();
+            is_left_out |= !is_told;
+            table.rows.push(goal_row(panel, &measured, is_told));
         }
     }
     html! {
         @if !table.rows.is_empty() {
             h2 { "Goals" }
             (table.markup())
+            @if let Some(why) = not_full.filter(|_| is_left_out) {
+                p.note {
+                    "Goals that are times or rates are those of a load at its full size, on two "
+                    "processors with a store in memory; " (why) "."
+                }
+            }
         }
     }
 }
 
-fn goal_row(panel: &Panel<'_>, goal: &Goal) -> Option<Vec<Cell>> {
-    let own = Series { target: "uext4".to_owned(), variant: String::new() };
-    let unit = panel.unit(goal.metric);
+fn goal_row(panel: &Panel<'_>, measured: &Measured, is_told: bool) -> Vec<Cell> {
     let name = format!("{} {}", panel.experiment, panel.label).trim().to_owned();
-    let title = metric::title(goal.metric);
-    let (title, wanted, measured, is_met) = match goal.peer {
-        Some((target, variant)) => {
-            let peer = Series { target: target.to_owned(), variant: variant.to_owned() };
-            let of = |point: &(u32, u32)| Verdict::of(panel, &own, &peer, *point, goal.metric);
-            let all: Vec<Verdict> = panel.points.iter().filter_map(of).collect();
-            let least = all.iter().map(|v| v.ratio.mean).fold(f64::MAX, f64::min);
-            all.first()?;
-            let title = format!("{title}, by {}", peer.name());
-            (title, format!("at least {}", times(goal.bound)), times(least), least >= goal.bound)
+    let met = match measured.is_met {
+        _ if !is_told => Cell::marked("not at this size", "even"),
+        _ if !measured.is_sure() => {
+            Cell::marked(format!("few rounds ({})", measured.rounds), "even")
         }
-        None => {
-            let of = |point: &(u32, u32)| panel.spread(&own, *point, goal.metric);
-            let most = panel.points.iter().filter_map(of).map(|s| s.median);
-            let most = most.reduce(f64::max)?;
-            let bound = show(goal.bound, unit);
-            (title, format!("at most {bound}"), show(most, unit), most <= goal.bound)
-        }
+        true => Cell::marked("met", "win"),
+        false => Cell::marked("missed", "loss"),
     };
-    let met = if is_met { Cell::marked("met", "win") } else { Cell::marked("missed", "loss") };
-    Some(vec![name.into(), Cell::words(title), wanted.into(), measured.into(), met])
+    vec![
+        name.into(),
+        Cell::words(measured.goal.target),
+        Cell::words(metric::title(measured.goal.metric)),
+        Cell::words(measured.wanted.clone()),
+        measured.measured.clone().into(),
+        met,
+    ]
 }
 
 /// What was left out, failed or could not be read.
-fn remarks(evidence: &Evidence) -> Markup {
+fn remarks(evidence: &Evidence, told: &[String]) -> Markup {
     let events = evidence.events.iter().filter(|event| event.event != "note");
-    let is_empty = evidence.remarks.is_empty() && events.clone().next().is_none();
+    let events: Vec<&Event> = events.collect();
+    let is_empty = told.is_empty() && events.is_empty();
     html! {
         @if !is_empty {
             h2 { "What is missing" }
-            @for event in events {
-                p.remark.(if event.event == "failed" { "bad" } else { "" }) {
-                    strong { (event.event) }
-                    @for word in event.place() { " " (word) }
-                    ": " (event.text)
-                }
-            }
-            @for remark in &evidence.remarks { p.remark { (remark) } }
+            (remarks_of(&events, true))
+            @for remark in told { p.remark { (remark) } }
         }
     }
 }

@@ -6,7 +6,7 @@ use super::block::{Block, Legend, Table};
 use super::shown::{look, of_run, waits_of};
 use crate::evidence::{Evidence, Histogram, Waits};
 use crate::flame::{Flames, share};
-use crate::metric::{short, show};
+use crate::metric::{short, show, show_known};
 use crate::panel::{Panel, Series};
 use crate::plot::{self, Line, Look, PARTS, Plane, Plot, Scale, Stack};
 
@@ -15,8 +15,19 @@ const CAUSES_MAX: usize = PARTS - 1;
 /// Stacks of a cause that are shown.
 const STACKS_MAX: usize = 3;
 
+/// Histograms: of what a caller sees, and of the phases inside the engine.
+pub(super) struct Histograms {
+    pub(super) calls: Vec<Block>,
+    pub(super) engine: Vec<Block>,
+}
+
+/// What the phases inside the engine begin with.
+const ENGINE: &str = "engine: ";
+/// Histograms of each kind that are drawn.
+const HISTOGRAMS_MAX: usize = 24;
+
 /// A histogram for each phase.
-pub(super) fn histograms(evidence: &Evidence, panel: &Panel<'_>) -> Vec<Block> {
+pub(super) fn histograms(evidence: &Evidence, panel: &Panel<'_>) -> Histograms {
     let of = |series: &Series| {
         let (_, latency) = of_run(&evidence.latency, panel, series)?;
         Some((series.clone(), &latency.histograms))
@@ -28,7 +39,13 @@ pub(super) fn histograms(evidence: &Evidence, panel: &Panel<'_>) -> Vec<Block> {
             phases.push(&histogram.phase);
         }
     }
-    phases.into_iter().filter_map(|phase| histogram(panel, &all, phase)).collect()
+    let (engine, calls): (Vec<&str>, Vec<&str>) =
+        phases.into_iter().partition(|phase| phase.starts_with(ENGINE));
+    let draw = |phases: Vec<&str>| {
+        let blocks = phases.into_iter().filter_map(|phase| histogram(panel, &all, phase));
+        blocks.take(HISTOGRAMS_MAX).collect()
+    };
+    Histograms { calls: draw(calls), engine: draw(engine) }
 }
 
 fn histogram(panel: &Panel<'_>, all: &[(Series, &Vec<Histogram>)], phase: &str) -> Option<Block> {
@@ -82,7 +99,7 @@ pub(super) fn waiting(evidence: &Evidence, panel: &Panel<'_>) -> Option<Block> {
     let rows = all_waits(evidence, panel, &panel.series);
     let parts = |waits: &Waits| -> Vec<(String, f64)> {
         let wait = waits.waits.iter();
-        wait.map(|w| (w.cause.clone(), waits.share(w.total_ms))).collect()
+        wait.filter_map(|w| Some((w.cause.clone(), waits.share(w.total_ms)?))).collect()
     };
     let rows = rows.iter().map(|(series, waits)| (series.name(), parts(waits))).collect();
     let title = "Waiting by cause".to_owned();
@@ -98,7 +115,8 @@ pub(super) fn commit_phases(
 ) -> Option<Block> {
     let rows = all_waits(evidence, panel, series);
     let parts = |waits: &Waits| -> Vec<(String, f64)> {
-        waits.commit_phases.iter().map(|phase| (phase.phase.clone(), phase.mean_us)).collect()
+        let phases = waits.commit_phases.iter();
+        phases.filter_map(|phase| Some((phase.phase.clone(), phase.mean_us?))).collect()
     };
     let rows = rows.iter().map(|(series, waits)| (series.name(), parts(waits))).collect();
     let note = "Mean time of each phase, of one round of each target.".into();
@@ -150,7 +168,7 @@ fn stack_block(title: String, note: String, mut rows: Rows, unit: &str) -> Optio
         Stack { label: label.clone(), parts, text: short(sum, unit) }
     });
     let stacks: Vec<Stack> = stacks.collect();
-    let plot = Plot::of(|width| plot::stacked(width, &title, &stacks));
+    let plot = Plot::of_rows(stacks.len(), |width| plot::stacked(width, &title, &stacks));
     let named = drawn.iter().enumerate().map(|(at, name)| (at, (*name).to_owned()));
     let rest = is_cut.then(|| (CAUSES_MAX, "all others".to_owned()));
     let legend = named.chain(rest).map(|(at, name)| (Look::part(at).patch(), name)).collect();
@@ -159,8 +177,8 @@ fn stack_block(title: String, note: String, mut rows: Rows, unit: &str) -> Optio
     for (label, parts) in &rows {
         let mut row = vec![label.clone().into()];
         row.extend(names.iter().map(|(name, _)| {
-            let value: f64 = parts.iter().filter(|(n, _)| n == name).map(|(_, v)| v).sum();
-            show(value, unit).into()
+            let of = parts.iter().filter(|(n, _)| n == name).map(|(_, v)| *v);
+            show_known(of.reduce(|a, b| a + b), unit).into()
         }));
         table.rows.push(row);
     }
@@ -216,7 +234,7 @@ pub(super) fn waits(evidence: &Evidence) -> Markup {
             section.run {
                 h2 { (key) }
                 p.note {
-                    (show(waits.threads, "")) " threads, " (show(waits.seconds, "s"))
+                    (show_known(waits.threads, "")) " threads, " (show_known(waits.seconds, "s"))
                     @if let Some(n) = waits.context_switches_per_op {
                         ", " (show(n, "")) " context switches per operation"
                     }
@@ -225,7 +243,8 @@ pub(super) fn waits(evidence: &Evidence) -> Markup {
                     }
                     "."
                 }
-                (causes(waits).markup())
+                @if waits.waits.is_empty() { p.note { "No wait was seen." } }
+                @else { (causes(waits).markup()) }
                 (stacks(waits))
                 @if !waits.locks.is_empty() { (locks(waits).markup()) }
             }
@@ -235,21 +254,19 @@ pub(super) fn waits(evidence: &Evidence) -> Markup {
 
 fn causes(waits: &Waits) -> Table {
     let mut table = Table::new("Waits by cause", &["cause", "share of thread time"]);
-    table.head.extend(["waits", "total", "mean", "99th percentile"].map(str::to_owned));
-    let mut all: Vec<_> = waits.waits.iter().collect();
-    all.sort_by(|a, b| b.total_ms.total_cmp(&a.total_ms));
-    for wait in all {
+    table.head.extend(["times seen", "total", "mean", "99th percentile"].map(str::to_owned));
+    for wait in &waits.waits {
         let row = [
             wait.cause.clone(),
-            show(waits.share(wait.total_ms), "%"),
-            show(wait.count, ""),
-            show(wait.total_ms * 1000.0, "us"),
-            show(wait.mean_us, "us"),
-            show(wait.p99_us, "us"),
+            show_known(waits.share(wait.total_ms), "%"),
+            show_known(wait.count, ""),
+            show_known(wait.total_ms.map(|ms| ms * 1000.0), "us"),
+            show_known(wait.mean_us, "us"),
+            show_known(wait.p99_us, "us"),
         ];
         table.rows.push(row.map(Into::into).into());
     }
-    table
+    table.known()
 }
 
 /// The most frequent stacks of each cause, to open.
@@ -269,12 +286,15 @@ pub(super) fn stacks(waits: &Waits) -> Markup {
 
 fn locks(waits: &Waits) -> Table {
     let mut table = Table::new("Waits for locks", &["lock", "waits", "total", "mean"]);
-    let mut all: Vec<_> = waits.locks.iter().collect();
-    all.sort_by(|a, b| b.total_ms.total_cmp(&a.total_ms));
-    for lock in all {
-        let total = lock.total_ms * 1000.0;
-        let mean = if lock.waits > 0.0 { total / lock.waits } else { 0.0 };
-        let row = [lock.name.clone(), show(lock.waits, ""), show(total, "us"), show(mean, "us")];
+    for lock in &waits.locks {
+        let total = lock.total_ms.map(|ms| ms * 1000.0);
+        let mean = total.zip(lock.waits).and_then(|(us, n)| (n > 0.0).then_some(us / n));
+        let row = [
+            lock.name.clone(),
+            show_known(lock.waits, ""),
+            show_known(total, "us"),
+            show_known(mean, "us"),
+        ];
         table.rows.push(row.map(Into::into).into());
     }
     table

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::block::{Block, Cell, Legend, Table};
+use super::block::{Block, COLUMNS_MAX, Cell, Legend, Table};
 use crate::metric::{show, times};
 use crate::plot::{self, Forest, Look, Plot};
 
@@ -28,7 +28,9 @@ pub(super) fn compare(compare: &Value) -> Markup {
         let verdict = text("verdict");
         if let Some(mean) = number("ratio") {
             let look = Look::part(if verdict == "WORSE" { 0 } else { 1 });
-            forest.push(Forest { label: text("figure"), look, mean, bounds, goal: None });
+            let label = text("figure");
+            let is_range = verdict == FEW_ROUNDS;
+            forest.push(Forest { label, look, mean, bounds, is_range, goal: None });
         }
         let noise = number("noise").map_or("-".to_owned(), |noise| show(noise, "%"));
         table.rows.push(vec![
@@ -44,8 +46,12 @@ pub(super) fn compare(compare: &Value) -> Markup {
     let count = |verdict: &str| rows.iter().filter(|row| row["verdict"] == verdict).count();
     let (worse, undecided) = (count("WORSE"), count(FEW_ROUNDS));
     let title = "How many times as good B is as A".to_owned();
-    let plot = Plot::of(|width| plot::forest(width, &title, &forest, &times));
-    let note = "Right of 1 B is better. The bar is the interval of all pairs of rounds.".to_owned();
+    let plot = Plot::of_rows(forest.len(), |width| plot::forest(width, &title, &forest, &times));
+    let note =
+        "Right of 1 B is better. The bar is the interval of all pairs of rounds; a dashed bar \
+                is the least and the most of few."
+            .to_owned();
+    let without_ratio = compare["without_ratio"].as_u64().unwrap_or(0);
     html! {
         h1 { "Two builds" }
         p.lead {
@@ -56,6 +62,9 @@ pub(super) fn compare(compare: &Value) -> Markup {
             @else if undecided == 0 { "B is worse nowhere." }
             @else { "No figure of B is shown to be worse." }
             @if undecided != 0 { " " (undecided) " have too few rounds for a verdict." }
+        }
+        @if without_ratio > 0 {
+            p.remark { (without_ratio) " figures are 0 and have no ratio." }
         }
         @if !rows.is_empty() {
             (Block { title, note, plot, legend: Legend::new(), table }.markup())
@@ -112,7 +121,7 @@ fn costs_table(costs: &Value) -> Table {
     for name in
         of_operations.clone().filter_map(|(_, costs)| costs.as_object()).flat_map(|c| c.keys())
     {
-        if !columns.contains(&name) {
+        if columns.len() <= COLUMNS_MAX && !columns.contains(&name) {
             columns.push(name);
         }
     }

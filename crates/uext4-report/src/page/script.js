@@ -66,6 +66,10 @@
     try { localStorage.setItem("uext4-theme", theme); } catch (e) { /* as above */ }
     document.querySelectorAll(".page.current .graph").forEach(function (box) { fill(box, true); });
   });
+  // Paper cannot be opened.
+  addEventListener("beforeprint", function () {
+    document.querySelectorAll("figure details").forEach(function (part) { part.open = true; });
+  });
   addEventListener("hashchange", show);
   show();
 })();

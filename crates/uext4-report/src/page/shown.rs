@@ -1,13 +1,13 @@
 //! Blocks of a panel: which plots it has, from which figures.
 
+use std::collections::BTreeSet;
+
 use super::block::{Block, Legend, Table};
 use crate::evidence::{Evidence, Latency, Waits, of_runs};
-use crate::metric::{self, short, show};
-use crate::panel::{Axis, Panel, Series};
+use crate::metric::{self, short, show, show_known};
+use crate::panel::{Axis, Panel, Point, Series};
 use crate::plot::{self, Bar, Dots, Line, Look, Plane, Plot, Scale, Shape};
 use crate::stats::Spread;
-
-type Point = (u32, u32);
 
 /// How a series looks in a panel.
 pub(super) fn look(panel: &Panel<'_>, series: &Series) -> Look {
@@ -25,8 +25,8 @@ pub(super) fn point_name(panel: &Panel<'_>, (threads, bytes): Point) -> String {
     }
 }
 
-/// All that a panel shows.
-pub(super) fn blocks(evidence: &Evidence, panel: &Panel<'_>) -> Vec<Block> {
+/// All that a panel shows, with histograms in their place.
+pub(super) fn blocks(evidence: &Evidence, panel: &Panel<'_>, histograms: Vec<Block>) -> Vec<Block> {
     let mut blocks = Vec::new();
     let headline = panel.headline();
     blocks.extend(headline.and_then(|metric| by_point(panel, metric)));
@@ -37,7 +37,7 @@ pub(super) fn blocks(evidence: &Evidence, panel: &Panel<'_>) -> Vec<Block> {
     }
     blocks.extend(percentiles(panel, "write_latency", "Latency of the write before the fsync"));
     blocks.extend(over_time(evidence, panel));
-    blocks.extend(super::profiles::histograms(evidence, panel));
+    blocks.extend(histograms);
     blocks.extend(super::profiles::waiting(evidence, panel));
     blocks.extend(super::profiles::commit_phases(evidence, panel, &panel.series));
     let rest = [
@@ -136,7 +136,7 @@ fn bar_plot(panel: &Panel<'_>, series: &[&Series], metric: &str, title: &str) ->
     let bars: Vec<Bar> = series.iter().filter_map(bar).collect();
     let said: Vec<String> = bars.iter().map(|bar| format!("{} {}", bar.label, bar.text)).collect();
     let label = format!("{title}: {}", said.join(", "));
-    Plot::of(|width| plot::bars(width, &label, &bars))
+    Plot::of_rows(bars.len(), |width| plot::bars(width, &label, &bars))
 }
 
 fn line_plot(panel: &Panel<'_>, series: &[&Series], metric: &str, title: &str, unit: &str) -> Plot {
@@ -186,40 +186,41 @@ fn every_round(panel: &Panel<'_>, metric: &str) -> Option<Block> {
     if series.is_empty() {
         return None;
     }
+    // Only rounds that there are have a place: a number of one may be anything.
+    let all = series.iter().flat_map(|series| panel.rounds(series, point, metric).into_keys());
+    let rounds: Vec<u32> = all.collect::<BTreeSet<u32>>().into_iter().collect();
     let lines: Vec<Line> = series
         .iter()
         .map(|series| {
-            let rounds = panel.rounds(series, point, metric);
-            let mark = |(round, y): (u32, f64)| plot::Mark { x: f64::from(round), y, bounds: None };
-            let points = rounds.into_iter().map(mark).collect();
+            let values = panel.rounds(series, point, metric);
+            let mark = |(at, round): (usize, &u32)| {
+                let y = *values.get(round)?;
+                Some(plot::Mark { x: at as f64, y, bounds: None })
+            };
+            let points = rounds.iter().enumerate().filter_map(mark).collect();
             Line { look: look(panel, series), points, has_marks: true }
         })
         .collect();
-    let xs = lines.iter().flat_map(|line| line.points.iter().map(|p| p.x));
-    let last = xs.clone().fold(1.0, f64::max);
     let title = format!("{}, round by round", metric::title(metric));
     let is_log = Spread::of(lines.iter().flat_map(|l| l.points.iter().map(|p| p.y)))
         .is_some_and(|spread| spread.least > 0.0 && spread.most > 20.0 * spread.least);
     let ys = lines.iter().flat_map(|line| line.points.iter().map(|p| p.y));
     let plane = Plane {
         label: &title,
-        x: Scale::between(0.5, last + 0.5),
+        x: Scale::places(rounds.len()),
         y: if is_log { Scale::log(ys) } else { Scale::zero(ys) },
-        x_marks: (1..=last as u32).map(|n| (f64::from(n), n.to_string())).collect(),
+        x_marks: rounds.iter().enumerate().map(|(at, n)| (at as f64, n.to_string())).collect(),
         x_title: "round",
         x_text: &|value| value.to_string(),
         y_text: &|value| short(value, unit),
     };
     let plot = Plot::of(|width| plot::lines(width, &plane, &lines));
     let mut table = Table::new(title.clone(), &["target"]);
-    let rounds: Vec<u32> = (1..=last as u32).collect();
     table.head.extend(rounds.iter().map(|round| format!("round {round}")));
     for series in &series {
         let values = panel.rounds(series, point, metric);
         let mut row = vec![series.name().into()];
-        row.extend(rounds.iter().map(|round| {
-            values.get(round).map_or("-".to_owned(), |value| show(*value, unit)).into()
-        }));
+        row.extend(rounds.iter().map(|round| show_known(values.get(round).copied(), unit).into()));
         table.rows.push(row);
     }
     let legend = series.iter().map(|s| (look(panel, s).sign(), s.name())).collect();
@@ -258,7 +259,7 @@ fn percentiles(panel: &Panel<'_>, kind: &str, title: &str) -> Option<Block> {
         return None;
     }
     let text = |value| short(value, "us");
-    let plot = Plot::of(|width| plot::dots(width, title, &rows, &text));
+    let plot = Plot::of_rows(rows.len(), |width| plot::dots(width, title, &rows, &text));
     let has = |part: &str| panel.has(&name(part));
     let legend = parts.iter().filter(|(part, ..)| has(part)).map(|(_, name, shape)| {
         let look = Look { shape: *shape, ..Look::of("raw", None) };
@@ -306,14 +307,15 @@ fn over_time(evidence: &Evidence, panel: &Panel<'_>) -> Option<Block> {
     table.head.extend(["99th percentile", "longest"].map(str::to_owned));
     for (series, latency) in &all {
         let moments = latency.moments.iter().filter(|moment| moment.phase == phase);
-        let mark = |m: &crate::evidence::Moment| plot::Mark { x: m.t_s, y: m.p99, bounds: None };
-        let points: Vec<plot::Mark> = moments.clone().map(mark).collect();
+        let mark =
+            |m: &crate::evidence::Moment| Some(plot::Mark { x: m.t_s, y: m.p99?, bounds: None });
+        let points: Vec<plot::Mark> = moments.clone().filter_map(mark).collect();
         let has_marks = points.len() < 40;
         lines.push(Line { look: look(panel, series), points, has_marks });
         for m in moments {
-            let times = [m.p50, m.p99, m.max].map(|value| show(value, "us").into());
+            let times = [m.p50, m.p99, m.max].map(|value| show_known(value, "us").into());
             let mut row = vec![series.name().into(), show(m.t_s, "").into()];
-            row.push(show(m.ops, "").into());
+            row.push(show_known(m.ops, "").into());
             row.extend(times);
             table.rows.push(row);
         }
@@ -367,7 +369,7 @@ fn ageing(panel: &Panel<'_>) -> Option<Block> {
         }
     }
     let title = "Mean free extent before the load and after it".to_owned();
-    let plot = Plot::of(|width| plot::bars(width, &title, &bars));
+    let plot = Plot::of_rows(bars.len(), |width| plot::bars(width, &title, &bars));
     let note = "On a file system that was filled and rewritten at random; more is better.".into();
     Some(Block { title, note, plot, legend: Legend::new(), table })
 }

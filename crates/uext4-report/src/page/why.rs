@@ -9,9 +9,9 @@ use super::option::changes;
 use super::results::list;
 use super::shown::waits_of;
 use super::{anchor, profiles};
-use crate::evidence::{DEFAULT, Evidence, Waits};
+use crate::evidence::{DEFAULT, Evidence, LockWait, Waits};
 use crate::flame::Flames;
-use crate::metric::{self, HEADLINES, show, times};
+use crate::metric::{self, HEADLINES, show, show_known, times};
 use crate::panel::{Panel, Series};
 use crate::verdict::{Outcome, Verdict, ablations};
 
@@ -135,7 +135,7 @@ impl<'a> Pair<'a> {
             HEADLINES.contains(&metric) || metric.contains("latency") || metric == "operations"
         };
         let mut all = Vec::new();
-        for metric in self.panel.metrics().into_iter().filter(|metric| !is_effect(metric)) {
+        for metric in self.panel.metrics().filter(|metric| !is_effect(metric)) {
             let of = |series| self.panel.spread(series, self.verdict.point, metric);
             if let Some((fast, slow)) = of(&self.fast).zip(of(&self.slow)) {
                 let unit = self.panel.unit(metric);
@@ -184,6 +184,16 @@ impl Counter {
 
     fn word(&self) -> &'static str {
         if self.slow > self.fast { "rose" } else { "fell" }
+    }
+}
+
+/// What moved, where threads waited and what cures: a pair in a line of the overview.
+pub(super) fn in_a_line(evidence: &Evidence, pair: &Pair<'_>) -> Markup {
+    let waits = |series| waits_of(evidence, pair.panel, series).map(|(_, waits)| waits);
+    let both = waits(&pair.fast).zip(waits(&pair.slow));
+    html! {
+        @if let Some(sentence) = in_short(&pair.counters(both), both) { (sentence) " " }
+        (cure(pair))
     }
 }
 
@@ -237,7 +247,9 @@ fn finding(pair: &Pair<'_>) -> Markup {
             " as good as " strong { (breakable(&slow.name())) } ": " (title) " "
         }
         (pair.figure(fast)) " beside " (pair.figure(slow)) "; ratio " (pair.ratio())
-        @if pair.verdict.outcome == Outcome::OneRound { ", of one round" }
+        @if pair.verdict.outcome == Outcome::FewRounds {
+            ", of " (pair.verdict.ratio.pairs) " rounds, which are too few for a verdict"
+        }
         "."
     }
 }
@@ -273,11 +285,15 @@ fn looked_at(evidence: &Evidence, pair: &Pair<'_>) -> Markup {
         let name = moved["name"].as_str().unwrap_or_default().replace('_', " ");
         table.rows.push(vec![name.into(), a.into(), b.into(), Cell::words(per)]);
     }
+    let words: Vec<&str> = list(&found["words"]).iter().filter_map(Value::as_str).collect();
     html! {
-        @for words in list(&found["words"]).iter().filter_map(Value::as_str) {
-            p { (words) }
-        }
         @if !table.rows.is_empty() { (table.markup()) }
+        @if !words.is_empty() {
+            details {
+                summary { "What that run says, in words" }
+                @for words in words { p.note { (words) } }
+            }
+        }
     }
 }
 
@@ -288,22 +304,29 @@ const fn is_shown(outcome: Outcome) -> bool {
 
 /// Which option is the difference, and what cures.
 fn option(pair: &Pair<'_>) -> Markup {
-    let is_cure = pair.slow.is_default();
-    let with = if is_cure { &pair.fast } else { &pair.slow };
-    let is_shown = is_shown(pair.verdict.outcome);
+    let with = if pair.slow.is_default() { &pair.fast } else { &pair.slow };
     html! {
         p {
             @let option = html! { code { (breakable(&with.variant)) } };
             "The difference between the two is " (option) " of " (with.target) ". "
-            @if is_shown && is_cure {
-                strong { "Cure: mount with " (option) "." }
-            } @else if is_shown {
-                strong { "Cure: leave " (option) " out, as the default does." }
-            }
+            @if is_shown(pair.verdict.outcome) { (cure(pair)) }
         }
         @for (word, what) in changes(&with.variant) {
             @if let Some(what) = what {
                 p.note { "With " code { (word) } " " (what) "." }
+            }
+        }
+    }
+}
+
+/// What makes the slower one as good as the faster.
+fn cure(pair: &Pair<'_>) -> Markup {
+    html! {
+        @if pair.slow.is_default() {
+            strong { "Cure: mount with " code { (breakable(&pair.fast.variant)) } "." }
+        } @else {
+            strong {
+                "Cure: leave " code { (breakable(&pair.slow.variant)) } " out, as the default does."
             }
         }
     }
@@ -320,15 +343,18 @@ fn in_short(counters: &[Counter], waits: Option<(&Waits, &Waits)>) -> Option<Str
         })
         .collect();
     let longest = waits.and_then(|(fast, slow)| {
-        let longest = slow.waits.iter().max_by(|a, b| a.total_ms.total_cmp(&b.total_ms))?;
-        let share = slow.share(longest.total_ms);
+        // The first is the longest.
+        let longest = slow.waits.first()?;
+        let share = show(slow.share(longest.total_ms)?, "%");
         let before = fast.waits.iter().find(|wait| wait.cause == longest.cause);
-        let before = before.map_or(0.0, |wait| fast.share(wait.total_ms));
-        let (share, before) = (show(share, "%"), show(before, "%"));
+        let before = match before {
+            Some(wait) => show(fast.share(wait.total_ms)?, "%"),
+            None => "none".to_owned(),
+        };
         let cause = &longest.cause;
         Some(format!(
             "In the slower one threads waited most for \"{cause}\": {share} of their time, beside \
-             {before}."
+             {before} in the faster one."
         ))
     });
     let mut text = String::new();
@@ -365,7 +391,7 @@ fn wait_table(pair: &Pair<'_>, fast: &Waits, slow: &Waits) -> Table {
     for (waits, wait) in
         [fast, slow].into_iter().flat_map(|waits| waits.waits.iter().map(move |w| (waits, w)))
     {
-        let share = waits.share(wait.total_ms);
+        let share = waits.share(wait.total_ms).unwrap_or(0.0);
         match causes.iter_mut().find(|(cause, _)| *cause == wait.cause) {
             Some((_, most)) => *most = most.max(share),
             None => causes.push((&wait.cause, share)),
@@ -375,19 +401,21 @@ fn wait_table(pair: &Pair<'_>, fast: &Waits, slow: &Waits) -> Table {
     for (cause, _) in causes.into_iter().take(WAITS_MAX) {
         let of = |waits: &Waits| waits.waits.iter().find(|wait| wait.cause == cause).cloned();
         let share = |waits: &Waits| {
-            let total = of(waits).map_or(0.0, |wait| wait.total_ms);
-            show(waits.share(total), "%")
+            let wait = of(waits);
+            // A cause that a run does not name took none of its time.
+            wait.map_or("0 %".to_owned(), |wait| show_known(waits.share(wait.total_ms), "%"))
         };
-        let mean = |waits| of(waits).map_or("-".to_owned(), |wait| show(wait.mean_us, "us"));
+        let mean = |waits| show_known(of(waits).and_then(|wait| wait.mean_us), "us");
         let row = [cause.to_owned(), share(fast), share(slow), mean(fast), mean(slow)];
         table.rows.push(row.map(Into::into).into());
     }
-    table
+    table.known()
 }
 
 fn lock_table(pair: &Pair<'_>, fast: &Waits, slow: &Waits) -> Markup {
     let mut locks: Vec<_> = slow.locks.iter().chain(&fast.locks).collect();
-    locks.sort_by(|a, b| b.total_ms.total_cmp(&a.total_ms));
+    let total = |lock: &LockWait| lock.total_ms.unwrap_or(0.0);
+    locks.sort_by(|a, b| total(b).total_cmp(&total(a)));
     let mut names: Vec<&str> = Vec::new();
     for lock in locks {
         if !names.contains(&lock.name.as_str()) {
@@ -400,7 +428,7 @@ fn lock_table(pair: &Pair<'_>, fast: &Waits, slow: &Waits) -> Markup {
     for name in names.into_iter().take(WAITS_MAX) {
         let of = |waits: &Waits| {
             let lock = waits.locks.iter().find(|lock| lock.name == name);
-            lock.map_or("-".to_owned(), |lock| show(lock.total_ms * 1000.0, "us"))
+            show_known(lock.and_then(|lock| lock.total_ms).map(|ms| ms * 1000.0), "us")
         };
         let row = [name.to_owned(), of(fast), of(slow)];
         table.rows.push(row.map(Into::into).into());

@@ -49,8 +49,13 @@ pub(crate) struct Forest {
     pub(crate) look: Look,
     pub(crate) mean: f64,
     pub(crate) bounds: Option<(f64, f64)>,
+    /// Whether that is the least and the most, which is drawn dashed.
+    pub(crate) is_range: bool,
     pub(crate) goal: Option<f64>,
 }
+
+/// Rows of a plot at most.
+pub(crate) const ROWS_MAX: usize = 60;
 
 const LEFT: i32 = 2;
 const AXIS: i32 = 30;
@@ -107,6 +112,7 @@ impl Rows {
 
 /// Bars from 0.
 pub(crate) fn bars(width: u32, label: &str, rows: &[Bar]) -> String {
+    let rows = first(rows);
     let texts = rows.iter().map(|row| width_of(&row.text)).max().unwrap_or(0);
     let at_rows = Rows::of(width, rows.iter().map(|row| row.label.as_str()));
     Canvas::draw((width, at_rows.height(0)), label, |canvas| {
@@ -133,6 +139,7 @@ pub(crate) fn bars(width: u32, label: &str, rows: &[Bar]) -> String {
 
 /// Marks by a logarithmic axis.
 pub(crate) fn dots(width: u32, label: &str, rows: &[Dots], text: &dyn Fn(f64) -> String) -> String {
+    let rows = first(rows);
     let scale = Scale::log(rows.iter().flat_map(|row| row.values.iter().map(|(v, _)| *v)));
     let at_rows = Rows::of(width, rows.iter().map(|row| row.label.as_str()));
     Canvas::draw((width, at_rows.height(AXIS)), label, |canvas| {
@@ -153,6 +160,7 @@ pub(crate) fn dots(width: u32, label: &str, rows: &[Dots], text: &dyn Fn(f64) ->
 
 /// Bars of parts, by one scale.
 pub(crate) fn stacked(width: u32, label: &str, rows: &[Stack]) -> String {
+    let rows = first(rows);
     let sum = |row: &Stack| row.parts.iter().map(|(_, value)| value).sum::<f64>();
     let texts = rows.iter().map(|row| width_of(&row.text)).max().unwrap_or(0);
     let at_rows = Rows::of(width, rows.iter().map(|row| row.label.as_str()));
@@ -183,6 +191,7 @@ pub(crate) fn forest(
     rows: &[Forest],
     text: &dyn Fn(f64) -> String,
 ) -> String {
+    let rows = first(rows);
     let values = rows.iter().flat_map(|row| {
         let (lower, upper) = row.bounds.unwrap_or((row.mean, row.mean));
         [row.mean, lower, upper, row.goal.unwrap_or(1.0), 1.0]
@@ -196,7 +205,8 @@ pub(crate) fn forest(
             let middle = at_rows.label(canvas, at, &row.label);
             if let Some((lower, upper)) = row.bounds {
                 let line = [(x(lower), middle), (x(upper), middle)];
-                canvas.path(&line, row.look.ink(), 3, false);
+                let width = if row.is_range { 1 } else { 3 };
+                canvas.path(&line, row.look.ink(), width, row.is_range);
             }
             if let Some(goal) = row.goal {
                 let x = x(goal);
@@ -221,6 +231,11 @@ pub(crate) fn spans(width: u32, label: &str, rows: &[Span]) -> String {
             canvas.area((from, middle - 6), (to.max(from + 3), middle + 6), row.look.ink(), 0.9);
         }
     })
+}
+
+/// The rows that are drawn; the page says how many those are ([`ROWS_MAX`]).
+fn first<T>(rows: &[T]) -> &[T] {
+    &rows[..rows.len().min(ROWS_MAX)]
 }
 
 /// Draws the axis below so many rows, and returns where a value lies.

@@ -32,6 +32,9 @@ pub(crate) struct Plane<'a> {
     pub(crate) y_text: &'a dyn Fn(f64) -> String,
 }
 
+/// Points of a line that are drawn: more than that lie on the same pixels.
+const POINTS_MAX: usize = 2_000;
+
 const TOP: i32 = 12;
 const BOTTOM: i32 = 46;
 const RIGHT: i32 = 16;
@@ -105,9 +108,11 @@ impl<'a, 'b, 'c> Frame<'a, 'b, 'c> {
 
     fn line(&self, line: &Line) {
         let ink = line.look.ink();
+        let every = line.points.len().div_ceil(POINTS_MAX).max(1);
+        let shown: Vec<&Mark> = line.points.iter().step_by(every).collect();
         let points: Vec<(i32, i32)> =
-            line.points.iter().map(|point| (self.x(point.x), self.y(point.y))).collect();
-        for (point, (x, _)) in line.points.iter().zip(&points) {
+            shown.iter().map(|point| (self.x(point.x), self.y(point.y))).collect();
+        for (point, (x, _)) in shown.iter().zip(&points) {
             let Some((least, most)) = point.bounds else { continue };
             let (low, high) = (self.y(least), self.y(most));
             if low - high > 3 {

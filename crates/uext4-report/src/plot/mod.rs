@@ -10,7 +10,9 @@ mod canvas;
 mod lines;
 mod scale;
 
-pub(crate) use bars::{Bar, Dots, Forest, Span, Stack, bars, dots, forest, spans, stacked};
+pub(crate) use bars::{
+    Bar, Dots, Forest, ROWS_MAX, Span, Stack, bars, dots, forest, spans, stacked,
+};
 pub(crate) use canvas::{Look, PARTS, Shape};
 pub(crate) use lines::{Line, Mark, Plane, lines};
 pub(crate) use scale::Scale;
@@ -24,11 +26,18 @@ pub(crate) const NARROW: u32 = 340;
 pub(crate) struct Plot {
     pub(crate) wide: String,
     pub(crate) narrow: String,
+    /// Rows that it should have; it has [`ROWS_MAX`] at most.
+    pub(crate) rows: usize,
 }
 
 impl Plot {
     /// Draws by a function of the width.
     pub(crate) fn of(draw: impl Fn(u32) -> String) -> Self {
-        Self { wide: draw(WIDE), narrow: draw(NARROW) }
+        Self::of_rows(0, draw)
+    }
+
+    /// The same of so many rows.
+    pub(crate) fn of_rows(rows: usize, draw: impl Fn(u32) -> String) -> Self {
+        Self { wide: draw(WIDE), narrow: draw(NARROW), rows }
     }
 }

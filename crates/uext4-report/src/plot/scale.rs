@@ -1,5 +1,8 @@
 //! Where on an axis a value lies, and which values are marked.
 
+/// Numbers beyond are drawn as if they were this, so that a scale stays finite.
+const MOST: f64 = 1e300;
+
 /// An axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Scale {
@@ -11,7 +14,7 @@ pub(crate) struct Scale {
 impl Scale {
     /// From 0 to a little more than the largest.
     pub(crate) fn zero(values: impl IntoIterator<Item = f64>) -> Self {
-        let most = values.into_iter().filter(|v| v.is_finite()).fold(0.0, f64::max);
+        let most = values.into_iter().filter(|v| v.is_finite()).fold(0.0, f64::max).min(MOST);
         let to = if most > 0.0 { most * 1.05 } else { 1.0 };
         Self { from: 0.0, to, is_log: false }
     }
@@ -22,17 +25,20 @@ impl Scale {
         let (least, most) =
             values.fold((f64::MAX, f64::MIN), |(least, most), v| (v.min(least), v.max(most)));
         let (least, most) = if least > most { (1.0, 10.0) } else { (least, most) };
+        let (least, most) = (least.clamp(1.0 / MOST, MOST), most.clamp(1.0 / MOST, MOST));
         Self { from: least / 1.25, to: most * 1.25, is_log: true }
     }
 
     /// From 0 to exactly this.
     pub(crate) fn until(to: f64) -> Self {
-        Self { from: 0.0, to: if to > 0.0 { to } else { 1.0 }, is_log: false }
+        Self { from: 0.0, to: if to > 0.0 { to.min(MOST) } else { 1.0 }, is_log: false }
     }
 
     /// From one value to another.
     pub(crate) fn between(from: f64, to: f64) -> Self {
-        Self { from, to: if to > from { to } else { from + 1.0 }, is_log: false }
+        let (from, to) = (from.clamp(-MOST, MOST), to.clamp(-MOST, MOST));
+        let to = if to > from { to } else { from + from.abs().max(1.0) };
+        Self { from, to, is_log: false }
     }
 
     /// Positions with nothing between them.
@@ -61,9 +67,12 @@ impl Scale {
         let power = 10f64.powf(rough.log10().floor());
         let step = [1.0, 2.0, 5.0, 10.0].map(|by| by * power);
         let step = step.into_iter().find(|step| *step >= rough).unwrap_or(rough);
-        let first = (self.from / step).ceil() as i64;
-        let last = (self.to / step).floor() as i64;
-        (first..=last.min(first + 50)).map(|at| at as f64 * step).collect()
+        let (first, last) = ((self.from / step).ceil(), (self.to / step).floor());
+        let count = (last - first).clamp(-1.0, 50.0);
+        // A step that is lost beside the values it is added to marks one of them only.
+        let mut ticks: Vec<f64> = (0..=count as i64).map(|at| (first + at as f64) * step).collect();
+        ticks.dedup();
+        ticks
     }
 
     fn log_ticks(self, about: usize) -> Vec<f64> {
@@ -103,5 +112,19 @@ mod tests {
             assert!(scale.ticks(5).len() < 60);
         }
         assert_eq!(Scale::zero([f64::INFINITY]).place(0.0), 0.0);
+    }
+
+    #[test]
+    fn scales_of_extremes_end() {
+        let extremes = [5e-324, f64::MAX, 1e300, f64::MIN, -5e-324];
+        for a in extremes {
+            for b in extremes {
+                let scales = [Scale::log([a, b]), Scale::zero([a, b]), Scale::between(a, b)];
+                for scale in scales {
+                    assert!(scale.ticks(5).len() < 60, "{scale:?}");
+                    assert!((0.0..=1.0).contains(&scale.place(a)), "{scale:?}");
+                }
+            }
+        }
     }
 }

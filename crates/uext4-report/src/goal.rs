@@ -1,0 +1,223 @@
+//! What uext4 was built to reach.
+//!
+//! What: [`GOALS`] is a table; a row holds for a target in its default, of the usual form of a load
+//! at its full size. Ratios hold for any machine, times and rates for two processors of about 2 GHz
+//! and a store in memory.
+
+use crate::evidence::Evidence;
+use crate::metric::{show, times};
+use crate::panel::{Panel, Point, Series};
+use crate::stats::{PAIRS_MIN, Spread};
+use crate::verdict::Verdict;
+
+/// How a goal is measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Kind {
+    /// Times as good as a peer (target and variant), at least, at each point.
+    Beside(&'static str, &'static str),
+    /// The same for the lower end of the interval of the ratio.
+    SurelyBeside(&'static str, &'static str),
+    /// The same target with another variant: how many times as good that is, at most.
+    Ablation(&'static str),
+    /// The figure itself, at each point.
+    AtMost,
+    /// The figure itself, at the most threads.
+    AtLeast,
+    /// So many times another figure of the same runs.
+    TimesOf(&'static str),
+}
+
+/// A goal.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Goal {
+    pub(crate) experiment: &'static str,
+    pub(crate) target: &'static str,
+    pub(crate) metric: &'static str,
+    pub(crate) kind: Kind,
+    pub(crate) bound: f64,
+}
+
+const fn own(experiment: &'static str, metric: &'static str, kind: Kind, bound: f64) -> Goal {
+    Goal { experiment, target: "uext4", metric, kind, bound }
+}
+
+const fn mount(experiment: &'static str, metric: &'static str, kind: Kind, bound: f64) -> Goal {
+    Goal { experiment, target: "uext4-mount", metric, kind, bound }
+}
+
+use Kind::{Ablation, AtLeast, AtMost, Beside, SurelyBeside, TimesOf};
+
+const KERNEL: Kind = Beside("kernel", "");
+const RAW: Kind = Beside("raw", "");
+/// The kernel's ways switched on together, in E0.
+const AS_KERNEL: &str =
+    "writeback=unwritten,journal_join=herd,journal_credits=worst,checkpoint=inline";
+
+/// All goals, in the order of the experiments.
+pub(crate) const GOALS: &[Goal] = &[
+    own("E0", "iops", KERNEL, 4.0),
+    own("E0", "iops", RAW, 0.9),
+    own("E0", "latency_p99_us", TimesOf("latency_p50_us"), 4.0),
+    own("E0", "log_space_wait_share", AtMost, 0.05),
+    own("E0", "iops", Ablation(AS_KERNEL), 0.2),
+    own("E1a", "ops_per_s", KERNEL, 2.0),
+    own("E1a", "contended_per_kop", AtMost, 1.0),
+    own("E1b", "bytes_per_s", KERNEL, 2.0),
+    own("E1b", "extents_per_file", AtMost, 16.0),
+    own("E1b", "frag_score", AtMost, 2.0),
+    own("E1b", "free_extent_mean_kib", KERNEL, 0.8),
+    own("E2", "iops", RAW, 0.8),
+    own("E2", "handles_of_overwrites", AtMost, 0.0),
+    own("E3", "iops", KERNEL, 1.0),
+    own("E3", "iops", RAW, 0.95),
+    own("E3", "latency_p99_us", KERNEL, 1.0),
+    own("E3", "flushes_per_fsync", AtMost, 0.15),
+    own("E4", "iops", SurelyBeside("raw", ""), 0.95),
+    own("E4", "iops", Beside("kernel", "io_uring"), 1.0),
+    own("E4", "iops", Beside("kernel", "libaio"), 1.0),
+    own("M1", "wall_s", AtMost, 1.4),
+    mount("M1", "wall_s", AtMost, 4.0),
+    mount("M2", "wall_s", AtMost, 1.5),
+    mount("M3", "wall_s", AtMost, 1.5),
+    own("M4", "ops_per_s", AtLeast, 400_000.0),
+    mount("M4", "ops_per_s", AtLeast, 30_000.0),
+    own("M5", "ops_per_s", AtLeast, 2_000_000.0),
+    own("M6", "ops_per_s", AtLeast, 400_000.0),
+    mount("M6", "ops_per_s", AtLeast, 45_000.0),
+    own("M7", "wall_s", AtMost, 1.0),
+];
+
+/// The least ratio that a verdict should have.
+pub(crate) fn of_verdict(panel: &Panel<'_>, verdict: &Verdict) -> Option<f64> {
+    let peer = (verdict.peer.target.as_str(), verdict.peer.variant.as_str());
+    let is_beside = |goal: &&Goal| match goal.kind {
+        Beside(target, variant) | SurelyBeside(target, variant) => (target, variant) == peer,
+        _ => false,
+    };
+    let is_own = verdict.own.is_default() && panel.is_usual();
+    let mut of = GOALS.iter().filter(|goal| {
+        is_own
+            && goal.experiment == panel.experiment
+            && goal.target == verdict.own.target
+            && goal.metric == verdict.metric
+    });
+    of.find(is_beside).map(|goal| goal.bound)
+}
+
+/// A goal beside what was measured.
+#[derive(Clone, Debug)]
+pub(crate) struct Measured {
+    pub(crate) goal: &'static Goal,
+    /// What is to be reached, and what was.
+    pub(crate) wanted: String,
+    pub(crate) measured: String,
+    pub(crate) is_met: bool,
+    /// Fewest rounds that it stands on.
+    pub(crate) rounds: usize,
+}
+
+impl Measured {
+    /// Whether there are rounds enough to say that it is met or missed.
+    pub(crate) const fn is_sure(&self) -> bool {
+        self.rounds >= PAIRS_MIN
+    }
+}
+
+/// Why figures of a run say nothing about goals that are times or rates; `None` if they do.
+pub(crate) fn not_at_full_size(evidence: &Evidence) -> Option<String> {
+    let options = evidence.env.get("options")?;
+    if options["quick"] == true {
+        return Some("a quick run makes its loads smaller".to_owned());
+    }
+    let scale = options["scale"].as_f64().filter(|scale| *scale != 1.0)?;
+    Some(format!("this run has the scale {}", show(scale, "")))
+}
+
+impl Goal {
+    /// Whether it is a time or a rate, which depends on the size of the load.
+    pub(crate) fn is_absolute(&self) -> bool {
+        matches!(self.kind, AtMost | AtLeast) && self.experiment.starts_with('M')
+    }
+
+    /// What the figures of a panel say about it.
+    pub(crate) fn measure(&'static self, panel: &Panel<'_>) -> Option<Measured> {
+        if self.experiment != panel.experiment || !panel.is_usual() {
+            return None;
+        }
+        let series = Series { target: self.target.to_owned(), variant: String::new() };
+        match self.kind {
+            Beside(target, variant) => self.beside(panel, &series, target, variant, false),
+            SurelyBeside(target, variant) => self.beside(panel, &series, target, variant, true),
+            Ablation(variant) => self.ablation(panel, &series, variant),
+            TimesOf(other) => self.times_of(panel, &series, other),
+            AtMost | AtLeast => self.figure(panel, &series),
+        }
+    }
+
+    fn done(
+        &'static self,
+        wanted: String,
+        measured: String,
+        is_met: bool,
+        rounds: usize,
+    ) -> Measured {
+        Measured { goal: self, wanted, measured, is_met, rounds }
+    }
+
+    fn beside(
+        &'static self,
+        panel: &Panel<'_>,
+        own: &Series,
+        target: &str,
+        variant: &str,
+        is_lower: bool,
+    ) -> Option<Measured> {
+        let peer = Series { target: target.to_owned(), variant: variant.to_owned() };
+        let of = |point: &Point| Verdict::of(panel, own, &peer, *point, self.metric);
+        let all: Vec<Verdict> = panel.points.iter().filter_map(of).collect();
+        let rounds = all.iter().map(|verdict| verdict.ratio.pairs).min()?;
+        let ratio = |verdict: &Verdict| match verdict.ratio.bounds {
+            Some((lower, _)) if is_lower => lower,
+            _ => verdict.ratio.mean,
+        };
+        let least = all.iter().map(ratio).fold(f64::MAX, f64::min);
+        let by = if is_lower { ", surely (95 %)" } else { "" };
+        let wanted = format!("at least {} of {}{by}", times(self.bound), peer.name());
+        Some(self.done(wanted, times(least), least >= self.bound, rounds))
+    }
+
+    fn ablation(&'static self, panel: &Panel<'_>, own: &Series, variant: &str) -> Option<Measured> {
+        let with = Series { variant: variant.to_owned(), ..own.clone() };
+        let verdict = Verdict::of(panel, &with, own, *panel.points.last()?, self.metric)?;
+        let wanted = format!("at most {} with {variant}", times(self.bound));
+        let mean = verdict.ratio.mean;
+        Some(self.done(wanted, times(mean), mean <= self.bound, verdict.ratio.pairs))
+    }
+
+    fn times_of(&'static self, panel: &Panel<'_>, own: &Series, other: &str) -> Option<Measured> {
+        let point = *panel.points.last()?;
+        let [of, by] = [self.metric, other].map(|metric| panel.rounds(own, point, metric));
+        let ratios = of.iter().filter_map(|(round, of)| Some(of / by.get(round)?));
+        let ratios = Spread::of(ratios.filter(|ratio| ratio.is_finite()))?;
+        let wanted = format!("at most {} the median", times(self.bound));
+        let is_met = ratios.median <= self.bound;
+        Some(self.done(wanted, times(ratios.median), is_met, ratios.count))
+    }
+
+    fn figure(&'static self, panel: &Panel<'_>, own: &Series) -> Option<Measured> {
+        let unit = panel.unit(self.metric);
+        let bound = show(self.bound, unit);
+        let of = |point: &Point| panel.spread(own, *point, self.metric);
+        let (wanted, spread) = if self.kind == AtLeast {
+            let last = panel.points.iter().rev().find_map(of)?;
+            (format!("at least {bound}"), last)
+        } else {
+            let worst = panel.points.iter().filter_map(of);
+            let worst = worst.max_by(|a, b| a.median.total_cmp(&b.median))?;
+            (format!("at most {bound}"), worst)
+        };
+        let median = spread.median;
+        let is_met = if self.kind == AtLeast { median >= self.bound } else { median <= self.bound };
+        Some(self.done(wanted, show(median, unit), is_met, spread.count))
+    }
+}

@@ -83,6 +83,16 @@ pub struct Attributes {
     pub gid: Option<u32>,
 }
 
+impl Call {
+    /// Bytes of data that it brings.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Write { data, .. } | Self::Output(data) => data.len(),
+            _ => 0,
+        }
+    }
+}
+
 /// What a call did. All offsets and lengths are bytes.
 #[derive(Clone, Debug)]
 pub enum Call {

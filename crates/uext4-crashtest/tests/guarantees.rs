@@ -135,6 +135,55 @@ fn a_write_with_o_dsync_makes_no_other_block_durable() {
     assert!(all.flatten().all(|content| content.get(BLOCK..2 * BLOCK) == Some(&[b'b'; BLOCK])));
 }
 
+/// O_DSYNC of a block that had its place has nothing to commit: other blocks' places are not known
+/// yet.
+#[test]
+fn a_write_with_o_dsync_waits_for_its_own_blocks_only() {
+    for (mode, options, waits) in [("ordered", "", false), ("ordered", "nodelalloc", true)] {
+        let mut script = Script::default();
+        script.create(2, "new").write(1, 3 * BLOCK as u64, &[b'a'; BLOCK]);
+        script.write_synced(1, 0, &[b'c'; BLOCK]).print("ok");
+        let old = vec![b'o'; 3 * BLOCK];
+        let found = shown(&script.explorer(&base(&[("old", &old)]), mode, options), 1000);
+        assert_eq!(!has(&found, "/new", "ok", None), waits, "{mode} {options}");
+        let all = after_ok(&found, "/old").into_iter().flatten();
+        assert!(all.into_iter().all(|content| content[..BLOCK] == [b'c'; BLOCK]));
+        // Its own new block, or all of the file, takes the rest along.
+        for whole in [false, true] {
+            let mut script = Script::default();
+            script.create(2, "new").write(1, 3 * BLOCK as u64, &[b'a'; BLOCK]);
+            match whole {
+                true => script.sync_data(1),
+                false => script.write_synced(1, 4 * BLOCK as u64, &[b'c'; BLOCK]),
+            };
+            script.print("ok");
+            let found = shown(&script.explorer(&base(&[("old", &old)]), mode, options), 300);
+            assert!(!has(&found, "/new", "ok", None), "{mode} {options}");
+        }
+    }
+}
+
+/// ZERO_RANGE marks blocks as unwritten and leaves them where they are.
+#[test]
+fn what_is_written_after_zero_range_may_be_there_before_the_mark() {
+    let old = vec![b'o'; 2 * BLOCK];
+    let found = |mode| {
+        let mut script = Script::default();
+        script.allocate(1, 16, 0, 2 * BLOCK as u64).write(1, 0, &[b'n'; BLOCK]).print("ok");
+        let found = shown(&script.explorer(&base(&[("old", &old)]), mode, ""), 1000);
+        runs(&after_ok(&found, "/old"))
+    };
+    let ordered = found("ordered");
+    for content in ["o8192", "08192", "n4096 o4096", "n4096 04096"] {
+        assert!(ordered.iter().any(|it| it == content), "{content}: {ordered:?}");
+    }
+    let is_torn = |it: &&String| it.contains('n') && it.contains('o') && *it != "n4096 o4096";
+    assert!(ordered.iter().any(|it| is_torn(&it)), "{ordered:?}");
+    // The block is not cleared before the mark.
+    assert!(ordered.iter().all(|it| it != "04096 o4096"), "{ordered:?}");
+    assert_eq!(found("journal"), ["08192", "n4096 04096", "o8192"]);
+}
+
 /// The unsynced replacement of a file: what `old` shows afterwards.
 fn replaced(mode: &str, options: &str) -> Vec<Option<Vec<u8>>> {
     let mut script = Script::default();
@@ -321,6 +370,18 @@ fn writeback_shows_stale_blocks_unless_new_blocks_are_unwritten() {
         let all = contents(&states(&script, mode, options), "/new").into_iter();
         let synced: Vec<_> = all.filter(|(printed, _)| printed == "okay").collect();
         assert_eq!(synced, [("okay".to_owned(), Some(NEW.to_vec()))], "{mode} {options}");
+        // A write over them is torn as any other.
+        let long =
+            [&NEW.repeat(100)[..512], &b"STALE BYTES OF ANOTHER FILE.\n".repeat(100)].concat();
+        let mut script = Script::default();
+        script.create(2, "new").write(2, 0, &NEW.repeat(100)).print("ok");
+        let torn = after_ok(&states(&script, mode, options), "/new").into_iter().flatten();
+        let is_torn = |content: Vec<u8>| {
+            content.len() > 512
+                && content[..512] == long[..512]
+                && content[512..].windows(5).any(|it| it == b"STALE")
+        };
+        assert_eq!(torn.into_iter().any(is_torn), expected, "{mode} {options}");
     }
 }
 
@@ -420,6 +481,24 @@ fn a_file_without_a_name_changes_and_gives_its_room_back() {
     assert_eq!(tree.file("/last"), Some(NEW));
 }
 
+/// Two files of 8 MB in turns on 16 MiB: between two checkpoints the one goes and the other comes.
+#[test]
+fn a_state_needs_no_more_room_than_the_run() {
+    let mut script = Script::default();
+    script.create(2, "second").create(3, "first");
+    for block in 0..126 {
+        script.write(3, block << 16, &[b'x'; 1 << 16]);
+    }
+    script.truncate(3, 126 << 16, 0).sync(3);
+    for block in 0..120 {
+        script.write(2, block << 16, &[b'y'; 1 << 16]);
+    }
+    let explorer = script.explorer(&base(&[("old", OLD)]), "ordered", "");
+    let all = explorer.everything(script.trace.steps.len());
+    let tree = Tree::read(&explorer.image(&all).unwrap()).unwrap();
+    assert_eq!(tree.file("/second").map(<[u8]>::len), Some(120 << 16));
+}
+
 #[test]
 fn what_is_removed_stays_until_the_journal_says_so_and_is_gone_then() {
     let mut script = Script::default();
@@ -431,6 +510,34 @@ fn what_is_removed_stays_until_the_journal_says_so_and_is_gone_then() {
     assert!(
         states.iter().filter(|it| it.printed == "okay").all(|it| it.tree.file("/old").is_none())
     );
+}
+
+/// By what a state holds, whatever asked for it.
+#[test]
+fn states_are_counted_by_what_they_lack() {
+    let kinds = |script: &Script, mode| {
+        let explorer = script.explorer(&base(&[("old", OLD)]), mode, "");
+        let mut kinds = std::collections::BTreeMap::new();
+        for spec in explorer.states(1) {
+            *kinds.entry(explorer.kind(&spec)).or_insert(0) += 1;
+        }
+        kinds.into_iter().collect::<Vec<_>>()
+    };
+    // Before the calls; after each, with it and without.
+    let mut script = Script::default();
+    script.create(2, "new").print("ok");
+    let expected = [("metadata missing", 1), ("nothing missing", 3)];
+    assert_eq!(kinds(&script, "ordered"), expected);
+    // A write within a sector is not torn.
+    let mut script = Script::default();
+    script.write(1, 0, b"NEW").print("ok");
+    for mode in ["ordered", "journal"] {
+        assert_eq!(kinds(&script, mode), [("data missing", 1), ("nothing missing", 3)], "{mode}");
+    }
+    // Whatever a sync has written is not missing.
+    let mut script = Script::default();
+    script.write(1, 0, b"NEW").sync_data(1).print("ok");
+    assert_eq!(kinds(&script, "ordered"), [("nothing missing", 3)]);
 }
 
 /// A database that says "ok" when its log is durable, with a file that does not matter.

@@ -144,7 +144,7 @@ impl Explorer {
             {
                 continue;
             }
-            let versions = (allowed.oldest..=allowed.newest).map(version);
+            let versions = allowed.versions().map(version);
             let versions: Vec<Vec<u8>> = versions.collect::<Result<_>>()?;
             // Each sector may be of another version: every write of the block can be torn.
             let sector = self.history().sector();

@@ -1,6 +1,7 @@
 //! From choices to bytes.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use crate::error::Result;
 use crate::model::base::Base;
@@ -17,6 +18,7 @@ pub(crate) enum Picked {
     Version(usize),
     Stale,
     Torn { old: usize, new: usize, sectors: u64 },
+    PartlyStale { new: usize, sectors: u64 },
 }
 
 /// What a state holds of a file.
@@ -62,7 +64,9 @@ impl History {
         let mut blocks = BTreeMap::new();
         for (at, allowed) in &options.blocks {
             let choice = choices.blocks.get(&(id, *at));
-            blocks.insert(*at, pick(allowed, &events[at], choice, choices.spec.rest_of_blocks));
+            let rest = choices.spec.rest_of_blocks;
+            let picked = pick(allowed, &events[at], choice, rest);
+            blocks.insert(*at, self.whole_or_torn(picked, &events[at]));
         }
         let sizes = &options.sizes;
         let chosen = choices.sizes.get(&id).filter(|size| sizes.allow(**size, self.block));
@@ -111,20 +115,61 @@ impl History {
         let version = |version| self.bytes(base, file, generation, at, version);
         match picked {
             Picked::Version(it) => version(it),
-            Picked::Stale => Ok(STALE.iter().copied().cycle().take(self.block as usize).collect()),
+            Picked::Stale => Ok(self.stale()),
             Picked::Torn { old, new, sectors } => {
-                let (mut bytes, newer) = (version(old)?, version(new)?);
-                let part = self.sector();
-                for (index, (to, from)) in
-                    bytes.chunks_mut(part).zip(newer.chunks(part)).enumerate()
-                {
-                    if sectors >> index & 1 == 1 {
-                        to.copy_from_slice(from);
-                    }
-                }
-                Ok(bytes)
+                Ok(self.torn(version(old)?, &version(new)?, sectors))
+            }
+            Picked::PartlyStale { new, sectors } => {
+                Ok(self.torn(self.stale(), &version(new)?, sectors))
             }
         }
+    }
+
+    fn stale(&self) -> Vec<u8> {
+        STALE.iter().copied().cycle().take(self.block as usize).collect()
+    }
+
+    /// A block with some sectors of a newer version.
+    fn torn(&self, mut bytes: Vec<u8>, newer: &[u8], sectors: u64) -> Vec<u8> {
+        let part = self.sector();
+        for (index, (to, from)) in bytes.chunks_mut(part).zip(newer.chunks(part)).enumerate() {
+            if sectors >> index & 1 == 1 {
+                to.copy_from_slice(from);
+            }
+        }
+        bytes
+    }
+
+    /// The same content, torn only if it differs from what is whole.
+    fn whole_or_torn(&self, picked: Picked, events: &[Event]) -> Picked {
+        let whole = self.block as usize;
+        match picked {
+            Picked::Torn { old, new, sectors } => {
+                let changed = events[old..new].iter().map(|event| match &event.what {
+                    What::Written { start, range, .. } => self.pieces(*start..start + range.len()),
+                    What::Zeroed { range } => self.pieces(range.clone()),
+                    What::Removed | What::Cleared => self.pieces(0..whole),
+                });
+                let changed = changed.fold(0, |all, pieces| all | pieces);
+                match sectors & changed {
+                    0 => Picked::Version(old),
+                    sectors if sectors == changed => Picked::Version(new),
+                    sectors => Picked::Torn { old, new, sectors },
+                }
+            }
+            Picked::PartlyStale { new, sectors } => match sectors & self.pieces(0..whole) {
+                0 => Picked::Stale,
+                sectors if sectors == self.pieces(0..whole) => Picked::Version(new),
+                sectors => Picked::PartlyStale { new, sectors },
+            },
+            whole => whole,
+        }
+    }
+
+    /// A bit for each piece of a block that has some of these bytes.
+    fn pieces(&self, bytes: Range<usize>) -> u64 {
+        let pieces = bytes.start / self.sector()..bytes.end.div_ceil(self.sector());
+        pieces.fold(0, |all, piece| all | 1 << piece)
     }
 
     /// The bytes of a block that are written together.
@@ -143,7 +188,7 @@ impl History {
     ) -> Result<Vec<u8>> {
         let now = &file.generations[generation];
         let events = now.blocks.get(&at).map_or(&[][..], |events| &events[..version]);
-        let start = events.iter().rposition(|event| matches!(event.what, What::Removed));
+        let start = events.iter().rposition(|event| event.what.is_removal());
         let mut bytes = match (start, &now.source) {
             (Some(_), _) | (None, Source::Empty) => vec![0; self.block as usize],
             (None, Source::Image { number, .. }) => base.read_block(*number, at)?,
@@ -160,7 +205,7 @@ impl History {
                     bytes[*start..*start + range.len()].copy_from_slice(&data[range.clone()]);
                 }
                 What::Zeroed { range } => bytes[range.clone()].fill(0),
-                What::Removed => {}
+                What::Removed | What::Cleared => {}
             }
         }
         Ok(bytes)
@@ -200,6 +245,7 @@ pub(crate) fn choice(
         Picked::Torn { old, new, sectors } => {
             Content::Torn { old: after(old), new: after(new).unwrap_or(0), sectors }
         }
+        Picked::PartlyStale { new, sectors } => Content::PartlyStale { new: after(new), sectors },
     };
     BlockChoice { file, block, content }
 }
@@ -211,7 +257,7 @@ fn pick(allowed: &BlockOptions, events: &[Event], choice: Option<&Content>, rest
         if version < allowed.oldest {
             return allowed.zeros.unwrap_or(allowed.oldest);
         }
-        version.min(allowed.newest)
+        allowed.nearest(version)
     };
     let least = Picked::Version(allowed.zeros.unwrap_or(allowed.oldest));
     let rest = match rest {
@@ -227,10 +273,16 @@ fn pick(allowed: &BlockOptions, events: &[Event], choice: Option<&Content>, rest
         Some(Content::Torn { old, new, sectors }) => {
             let old = nearest(*old).max(allowed.oldest);
             let new = nearest(Some(*new));
-            if old < new {
-                Picked::Torn { old, new, sectors: *sectors }
-            } else {
-                Picked::Version(new)
+            match old < new {
+                true => Picked::Torn { old, new, sectors: *sectors },
+                false => Picked::Version(new),
+            }
+        }
+        Some(Content::PartlyStale { new, sectors }) => {
+            let new = nearest(*new);
+            match allowed.stale {
+                true => Picked::PartlyStale { new: new.max(allowed.oldest), sectors: *sectors },
+                false => Picked::Version(new),
             }
         }
     }

@@ -56,7 +56,7 @@ impl Explorer {
     }
 
     /// The writes of a file that are not on the medium.
-    fn losses(
+    pub(crate) fn losses(
         &self,
         id: FileId,
         picked: &PickedFile,
@@ -71,7 +71,7 @@ impl Explorer {
             let begun = events.partition_point(|event| event.step < crash);
             let first_of_file = events[..begun]
                 .iter()
-                .rposition(|event| matches!(event.what, What::Removed))
+                .rposition(|event| event.what.is_removal())
                 .map_or(0, |index| index + 1);
             for (version, event) in (1..).zip(&events[..begun]).skip(first_of_file) {
                 let Some((start, len)) = written(event) else { continue };
@@ -80,7 +80,10 @@ impl Explorer {
                     _ if offset >= picked.size => How::BeyondEnd,
                     Picked::Stale => How::Stale,
                     Picked::Torn { old, new, .. } if old < version && version <= new => How::Torn,
-                    Picked::Torn { new, .. } if version > new => How::Older,
+                    Picked::PartlyStale { new, .. } if version <= new => How::Torn,
+                    Picked::Torn { new, .. } | Picked::PartlyStale { new, .. } if version > new => {
+                        How::Older
+                    }
                     Picked::Version(it) if version > it => {
                         let is_zeros = !allowed.has_data || allowed.zeros == Some(it);
                         if is_zeros { How::Zeros } else { How::Older }

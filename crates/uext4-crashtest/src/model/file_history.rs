@@ -104,8 +104,8 @@ impl FileHistory {
         }
     }
 
-    /// Blocks leave the file.
-    pub(super) fn remove(&mut self, index: usize, range: Range<u64>) {
+    /// Blocks leave the file, or are cleared.
+    pub(super) fn remove(&mut self, index: usize, range: Range<u64>, what: &What) {
         let last = self.generations.len() - 1;
         let now = &self.generations[last];
         let mut gone: Vec<u64> = now.blocks.range(range.clone()).map(|(at, _)| *at).collect();
@@ -119,10 +119,16 @@ impl FileHistory {
             gone.extend((range.start..end).filter(|at| !now.blocks.contains_key(at)));
         }
         for at in gone {
-            if self.is_allocated(at) {
-                self.now().events(at).push(Event { step: index, what: What::Removed });
+            if self.is_allocated(at) || self.was_cleared(at) {
+                self.now().events(at).push(Event { step: index, what: what.clone() });
             }
         }
+    }
+
+    /// A block is marked as unwritten.
+    fn was_cleared(&self, at: u64) -> bool {
+        let events = self.generations.last().and_then(|now| now.blocks.get(&at)?.last());
+        events.is_some_and(|last| matches!(last.what, What::Cleared))
     }
 
     /// Bytes of a block become zeros in the page cache.
@@ -133,11 +139,11 @@ impl FileHistory {
     }
 
     /// A range reads as zeros: whole blocks lose their content at once, the edges are written.
-    pub(super) fn clear(&mut self, index: usize, range: &Range<u64>) {
+    pub(super) fn clear(&mut self, index: usize, range: &Range<u64>, what: &What) {
         let block = self.block;
         let inner = range.start.div_ceil(block)..range.end / block;
         if inner.start < inner.end {
-            self.remove(index, inner);
+            self.remove(index, inner, what);
         }
         let first = range.start / block;
         let last = range.end / block;

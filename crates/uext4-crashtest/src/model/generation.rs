@@ -34,6 +34,16 @@ pub(crate) enum What {
     Zeroed { range: Range<usize> },
     /// The block was taken from the file.
     Removed,
+    /// The block was marked as unwritten, and stays: what is written next is written over its data,
+    /// whether the journal has the mark or not.
+    Cleared,
+}
+
+impl What {
+    /// Nothing of before is in the block any more.
+    pub(crate) fn is_removal(&self) -> bool {
+        matches!(self, Self::Removed | Self::Cleared)
+    }
 }
 
 /// A change of the size.

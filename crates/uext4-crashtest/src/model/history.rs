@@ -55,9 +55,35 @@ pub(crate) struct History {
     pub(crate) times: Vec<(Duration, Duration)>,
     /// The latest begin of the steps before an index.
     latest_start: Vec<Duration>,
-    /// Where the last change of an inode stands in the journal, and the last that fdatasync waits
-    /// for.
-    changed: BTreeMap<FileId, (usize, usize)>,
+    /// Where the changes of inodes stand in the journal.
+    changed: BTreeMap<FileId, Changed>,
+}
+
+/// Where the last changes of an inode stand in the journal, as the index after their steps.
+#[derive(Debug, Default)]
+struct Changed {
+    /// Of any change.
+    all: usize,
+    /// Of one that fdatasync waits for.
+    data: usize,
+    /// Of a write that allocates late, by blocks: that is in no transaction before the block is
+    /// written back.
+    late: BTreeMap<u64, usize>,
+    /// The last of `late`.
+    latest: usize,
+}
+
+impl Changed {
+    /// What a sync of these blocks, or of all, waits for.
+    fn needs(&self, data_only: bool, blocks: Option<&Range<u64>>) -> usize {
+        let at_once = if data_only { self.data } else { self.all };
+        let late = match blocks {
+            None => self.latest,
+            Some(blocks) if blocks.is_empty() => 0,
+            Some(blocks) => self.late.range(blocks.clone()).map(|(_, at)| *at).max().unwrap_or(0),
+        };
+        at_once.max(late)
+    }
 }
 
 impl History {
@@ -149,15 +175,14 @@ impl History {
                 self.changes(index, *file, false);
             }
             Call::Sync { file, data_only, range } => {
-                let (all, data) = self.changed.get(file).copied().unwrap_or((0, 0));
+                let range = range.as_ref();
+                let blocks = range.map(|it| it.start / self.block..it.end.div_ceil(self.block));
+                let changed = self.changed.get(file);
                 let needs = match self.files.contains_key(file) {
-                    true if *data_only => data,
-                    true => all,
+                    true => changed.map_or(0, |it| it.needs(*data_only, blocks.as_ref())),
                     // Linux 6.4: of whatever is no regular file, everything is committed.
                     false => index,
                 };
-                let range = range.as_ref();
-                let blocks = range.map(|it| it.start / self.block..it.end.div_ceil(self.block));
                 self.syncs.push(Sync { step: index, file: Some(*file), needs, blocks });
             }
             Call::SyncAll => {
@@ -187,9 +212,9 @@ impl History {
 
     fn in_journal(&mut self, index: usize, file: FileId, data: bool) {
         let changed = self.changed.entry(file).or_default();
-        changed.0 = index + 1;
+        changed.all = index + 1;
         if data {
-            changed.1 = index + 1;
+            changed.data = index + 1;
         }
         self.prefix(index + 1);
     }
@@ -208,7 +233,7 @@ impl History {
             history.count_names(index, change);
             if frees && !history.has_name(index + 1) {
                 history.last_change = Some(index);
-                history.remove(index, 0..u64::MAX);
+                history.remove(index, 0..u64::MAX, &What::Removed);
             }
         }
     }
@@ -252,7 +277,12 @@ impl History {
             now.sizes.push(SizeEvent::Grown { step: index, from, to: end, direct });
             now.size = end;
         }
-        if grows || fresh || journals {
+        if (grows || fresh) && self.guarantees.allocates_late() && !direct {
+            let changed = self.changed.entry(file).or_default();
+            changed.late.extend((offset / block..end.div_ceil(block)).map(|at| (at, index + 1)));
+            changed.latest = index + 1;
+            self.prefix(index + 1);
+        } else if grows || fresh || journals {
             self.in_journal(index, file, true);
         }
     }
@@ -264,7 +294,7 @@ impl History {
         history.truncated_to_nothing |= size == 0;
         let before = history.now().size;
         if size < before {
-            history.remove(index, size.div_ceil(block)..u64::MAX);
+            history.remove(index, size.div_ceil(block)..u64::MAX, &What::Removed);
             if !size.is_multiple_of(block) {
                 history.zero(index, size / block, (size % block) as usize..block as usize);
             }
@@ -282,8 +312,11 @@ impl History {
             history.shift(index, range.start / block..range.end / block, mode);
             return;
         }
-        if mode & (PUNCH_HOLE | ZERO_RANGE) != 0 {
-            history.clear(index, &range);
+        match mode & (PUNCH_HOLE | ZERO_RANGE) {
+            0 => {}
+            PUNCH_HOLE => history.clear(index, &range, &What::Removed),
+            // The blocks stay, marked as unwritten.
+            _ => history.clear(index, &range, &What::Cleared),
         }
         let now = history.now();
         if mode & (PUNCH_HOLE | KEEP_SIZE) == 0 && range.end > now.size {

@@ -12,6 +12,7 @@ mod explorer;
 mod file_history;
 mod generation;
 mod history;
+mod kind;
 mod names;
 mod options;
 mod random;

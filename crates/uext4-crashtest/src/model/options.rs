@@ -46,6 +46,8 @@ pub(crate) struct BlockOptions {
     pub(crate) oldest: usize,
     /// The newest one.
     pub(crate) newest: usize,
+    /// Those between that cannot be there: marks as unwritten that the journal does not have.
+    pub(crate) except: Vec<usize>,
     /// The block has data of this file for certain or perhaps: it has a place on the medium.
     pub(crate) has_data: bool,
 }
@@ -70,12 +72,22 @@ pub(crate) struct FileOptions {
 impl BlockOptions {
     fn only(version: usize) -> Self {
         let (oldest, newest) = (version, version);
-        Self { zeros: None, stale: false, oldest, newest, has_data: true }
+        Self { zeros: None, stale: false, oldest, newest, except: Vec::new(), has_data: true }
     }
 
     /// Those of a block that no step changed.
     pub(crate) fn untouched() -> Self {
         Self::only(0)
+    }
+
+    /// The versions of the data, the oldest first.
+    pub(crate) fn versions(&self) -> impl Iterator<Item = usize> {
+        (self.oldest..=self.newest).filter(|version| !self.except.contains(version))
+    }
+
+    /// The version that is nearest to one, from `oldest` on.
+    pub(crate) fn nearest(&self, version: usize) -> usize {
+        self.versions().take_while(|it| *it <= version).last().unwrap_or(self.oldest)
     }
 
     /// There is nothing to choose.
@@ -193,18 +205,26 @@ impl View<'_> {
             let version = events.iter().take_while(|event| self.in_journal(event, at)).count();
             return BlockOptions::only(version);
         }
-        let is_removal = |event: &Event| matches!(event.what, What::Removed);
         let gone = events
             .iter()
-            .rposition(|event| is_removal(event) && event.step < self.moment.committed);
+            .rposition(|event| event.what.is_removal() && event.step < self.moment.committed);
         let start = gone.map_or(0, |index| index + 1);
+        let is_taken = |event: &Event| matches!(event.what, What::Removed);
         let visible = events[start..]
             .iter()
-            .take_while(|event| !is_removal(event) && event.step < self.moment.crash);
-        let end = start + visible.count();
+            .take_while(|event| !is_taken(event) && event.step < self.moment.crash);
+        let until = start + visible.count();
+        let mut end = until;
+        // A mark as unwritten that the journal does not have clears nothing, but the same block has
+        // what was written after it.
+        let is_mark = |event: &Event| matches!(event.what, What::Cleared);
+        while end > start && is_mark(&events[end - 1]) {
+            end -= 1;
+        }
         let mut options = self.present_block(at, events, gone, end);
+        options.except = (start..end).filter(|at| is_mark(&events[*at])).map(|at| at + 1).collect();
         // It was taken from the file, and the journal does not know it yet.
-        let taken = events.get(end).filter(|event| event.step < self.moment.crash);
+        let taken = events.get(until).filter(|event| event.step < self.moment.crash);
         options.stale |= options.has_data
             && self.history.guarantees.reuses_early()
             && taken.is_some_and(|event| self.history.writes_after(event.step, self.moment.crash));
@@ -252,6 +272,7 @@ impl View<'_> {
             stale: guarantees.shows_stale_blocks() && !is_durable && !shows_data,
             oldest,
             newest: end,
+            except: Vec::new(),
             has_data: true,
         }
     }

@@ -118,7 +118,8 @@ impl Explorer {
         Ok(Checkpoint { device: device.snapshot(), numbers })
     }
 
-    /// Gives all files what the state picked.
+    /// Gives all files what the state picked. What the state lacks goes first: the room for what it
+    /// has may be there only then.
     fn set_contents(
         &self,
         player: &Player,
@@ -128,6 +129,7 @@ impl Explorer {
         promises: &Promises,
     ) -> Result<()> {
         let choices = Choices::of(spec);
+        let mut wanted_files = Vec::new();
         for (id, file) in &self.history().files {
             if file.last_change.is_none() || !file.has_name(moment.committed) {
                 continue;
@@ -144,6 +146,7 @@ impl Explorer {
                 player.set_size(inode, picked.size)?;
             }
             let open = player.volume.open_file(inode)?;
+            let mut writes = Vec::new();
             for at in there.blocks(file, picked.options.generation) {
                 let wanted = match picked.blocks.get(&at) {
                     Some(content) => *content,
@@ -157,8 +160,8 @@ impl Explorer {
                 }
                 let offset = at * self.history().block;
                 let len = picked.size.saturating_sub(offset).min(self.history().block) as usize;
-                let wanted = bytes(picked.options.generation, at, wanted)?;
-                let wanted = &wanted[..len];
+                let mut wanted = bytes(picked.options.generation, at, wanted)?;
+                wanted.truncate(len);
                 let is_zeros = wanted.iter().all(|byte| *byte == 0);
                 match (is_zeros, old) {
                     _ if len == 0 => {}
@@ -166,12 +169,19 @@ impl Explorer {
                     (true, Some(_)) => {
                         open.allocate(AllocateMode::PunchHole, offset, len as u64)?
                     }
-                    (false, _) => write_all(&open, offset, wanted)?,
+                    (false, _) => writes.push((offset, wanted)),
                 }
             }
+            wanted_files.push((inode, picked.size, writes));
+        }
+        for (inode, size, writes) in wanted_files {
+            let open = player.volume.open_file(inode)?;
+            for (offset, bytes) in writes {
+                write_all(&open, offset, &bytes)?;
+            }
             drop(open);
-            if player.volume.attr(inode).size != picked.size {
-                player.set_size(inode, picked.size)?;
+            if player.volume.attr(inode).size != size {
+                player.set_size(inode, size)?;
             }
         }
         Ok(())

@@ -80,4 +80,11 @@ pub enum Content {
         /// parts of the block, none shorter than 512 bytes.
         sectors: u64,
     },
+    /// The same, written over what was in the block before it was allocated to this file.
+    PartlyStale {
+        /// The step of the version, as in `After`.
+        new: Option<usize>,
+        /// The pieces that are of it.
+        sectors: u64,
+    },
 }

@@ -206,7 +206,11 @@ impl States<'_> {
                 let mut contents: Vec<Picked> =
                     allowed.zeros.map(Picked::Version).into_iter().collect();
                 contents.extend(allowed.stale.then_some(Picked::Stale));
-                contents.extend((allowed.oldest..=allowed.newest).map(Picked::Version));
+                contents.extend(allowed.versions().map(Picked::Version));
+                if allowed.stale {
+                    let new = allowed.newest;
+                    contents.extend([1, !1].map(|sectors| Picked::PartlyStale { new, sectors }));
+                }
                 if allowed.oldest < allowed.newest {
                     let (old, new) = (allowed.newest - 1, allowed.newest);
                     contents.extend([1, !1].map(|sectors| Picked::Torn { old, new, sectors }));
@@ -274,11 +278,14 @@ impl States<'_> {
         if let Some(zeros) = allowed.zeros.filter(|_| self.random.one_in(2)) {
             return Picked::Version(zeros);
         }
-        if allowed.stale && self.random.one_in(2) {
-            return Picked::Stale;
-        }
         let versions = allowed.newest - allowed.oldest + 1;
-        let new = allowed.oldest + self.random.below(versions);
+        let new = allowed.nearest(allowed.oldest + self.random.below(versions));
+        if allowed.stale && self.random.one_in(2) {
+            return match self.random.one_in(2) {
+                true => Picked::Stale,
+                false => Picked::PartlyStale { new, sectors: self.random.next() },
+            };
+        }
         if new > allowed.oldest && self.random.one_in(3) {
             let old = allowed.oldest + self.random.below(new - allowed.oldest);
             return Picked::Torn { old, new, sectors: self.random.next() };

@@ -151,11 +151,7 @@ impl Recording {
         if log.has_ended || log.bytes > self.limit {
             return;
         }
-        log.bytes += STEP_BYTES;
-        log.bytes += match &call {
-            Call::Write { data, .. } | Call::Output(data) => data.len(),
-            _ => 0,
-        };
+        log.bytes += STEP_BYTES + call.bytes();
         if let (Call::Output(data), Some(echo)) = (&call, &log.echo) {
             // A receiver that is gone: the program prints for the trace alone.
             let _ = echo.send(Arc::clone(data));

@@ -287,6 +287,36 @@ pub(crate) fn sequences() -> Vec<(&'static str, Vec<Op>)> {
             ]
             .concat(),
         ),
+        // Blocks that are cleared or allocated stay where they are; their data is on its way
+        // before the journal knows.
+        (
+            "zero-range",
+            [
+                &[Allocate(2, 16, 4096, 8192), Write(2, 4096, b'g', 4096), WriteBack(2)][..],
+                &[Write(1, 0, b'1', 4096)],
+                &commit(4, "c"),
+                &[Allocate(2, 16, 0, 8192), Write(2, 100, b'h', 5000), WriteBack(2)],
+            ]
+            .concat(),
+        ),
+        (
+            "unwritten",
+            [
+                &[Create(3, "u"), Allocate(3, 0, 0, 16384), Sync(3), Write(3, 0, b'u', 9000)][..],
+                &[WriteBack(3), Allocate(3, 3, 4096, 4096), Write(3, 4096, b'v', 4096)],
+                &commit(4, "c"),
+            ]
+            .concat(),
+        ),
+        (
+            "sync-range-old-block",
+            vec![
+                Create(3, "new"),
+                Write(2, 16384, b'a', 4096),
+                Synced(2, 0, b'c', 4096),
+                Synced(2, 16384, b'e', 100),
+            ],
+        ),
         (
             "direct",
             [

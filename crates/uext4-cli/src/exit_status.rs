@@ -65,8 +65,17 @@ const OTHERS: &[(&str, Statuses)] = &[
         "crashtest",
         &[
             ("0", "No state failed."),
-            ("1", "The check fails on a state that a loss of power can leave."),
-            ("2", "The command line is wrong, or a command failed: nothing was tested."),
+            (
+                "1",
+                "The check fails on a state that a loss of power can leave; also where something \
+                 went wrong after that, which a line on standard error says.",
+            ),
+            (
+                "2",
+                "The command line is wrong, a command failed, or states could not be made, mounted \
+                 or checked: there is no result.",
+            ),
+            ("128+N", "Signal N has ended it; no state had failed so far."),
         ],
     ),
     (

@@ -33,6 +33,8 @@ pub struct Report {
     pub states_by_kind: BTreeMap<String, u64>,
     /// No other states were found, by thousands of random choices.
     pub is_exhaustive: bool,
+    /// Why the test ended before it was through.
+    pub cut_short: Option<String>,
     /// The smallest state that failed.
     pub failure: Option<Failure>,
     /// All calls of the program.
@@ -56,7 +58,11 @@ pub struct Failure {
     pub printed: String,
     /// Checks that made it smaller.
     pub checks: u64,
-    /// The check failed a second time, too. If not, it depends on more than the state.
+    /// How often the check failed on this state when it was repeated at the end.
+    pub failed: u64,
+    /// How often it was repeated.
+    pub repeated: u64,
+    /// It failed again at all. If not each time, the check depends on more than the state.
     pub fails_again: bool,
     /// How it is made.
     pub state: StateSpec,

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use uext4_crashtest::model::Guarantees;
+use uext4_crashtest::model::{Explorer, Guarantees, Tree};
 use uext4_crashtest::run::{Plan, Program, Watch, run_program};
 use uext4_crashtest::trace::{Call, FileId, Name};
 use uext4_fuse::FuseOptions;
@@ -243,9 +243,66 @@ fn a_command_that_fails_is_one_line_and_leaves_nothing() {
     assert_eq!(error, "run: took too long and was killed");
     let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
     assert!(!mounts.contains("uext4-crashtest."), "{mounts}");
-    let left = std::fs::read_dir("/proc").unwrap().flatten().filter(|process| {
+    assert_eq!(processes(|line, _| line.starts_with(b"sleep\0987654")), 0);
+}
+
+/// Processes by their command line and /proc/PID/stat.
+fn processes(wanted: impl Fn(&[u8], &str) -> bool) -> usize {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten().filter(|process| {
         let line = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
-        line.starts_with(b"sleep\0987654")
+        let stat = std::fs::read_to_string(process.path().join("stat")).unwrap_or_default();
+        wanted(&line, &stat)
     });
-    assert_eq!(left.count(), 0);
+    processes.count()
+}
+
+/// A daemon with a session, a directory, files and an environment of its own.
+#[test]
+fn daemons_end_with_the_command_however_they_hide() {
+    let Some(_turn) = turn() else { return };
+    let daemon = "setsid env -i sh -c \"cd / && exec sleep 987655\" <&- >&- 2>&- &";
+    let waits = "while ! pgrep -f \"^sleep 987655\" > /dev/null; do sleep 0.01; done";
+    run_program(&plan(&format!("{daemon}\n{waits}"), "true"), &Quiet).unwrap();
+    assert_eq!(processes(|line, _| line.starts_with(b"sleep\0987655")), 0);
+}
+
+#[test]
+fn what_ended_after_its_command_is_reaped() {
+    let Some(_turn) = turn() else { return };
+    let orphans = "for i in 1 2 3 4; do setsid -f true; done; sleep 0.1";
+    run_program(&plan(orphans, orphans), &Quiet).unwrap();
+    let own = format!(" Z {} ", std::process::id());
+    assert_eq!(processes(|_, stat| stat.contains(&own)), 0);
+}
+
+/// The kernel writes a mapping back before msync(2) returns, so no state lacks it then.
+#[test]
+fn what_msync_has_written_is_in_every_state() {
+    let Some(_turn) = turn() else { return };
+    let script = r#"
+import os, mmap
+f = os.open("m", os.O_RDWR); m = mmap.mmap(f, 8192)
+m[0:3] = b"one"; m.flush(); os.write(1, b"1")
+m[4096:4099] = b"two"; os.fsync(f); os.write(1, b"2")
+m[0:3] = b"end"
+"#;
+    let (program, _) = recorded("truncate -s 8192 m", script);
+    let explorer =
+        Explorer::new(&program.base, &program.recorded.trace, Guarantees::default()).unwrap();
+    let mut last = std::collections::BTreeSet::new();
+    for spec in explorer.states(1).take(300) {
+        let tree = Tree::read(&explorer.image(&spec).unwrap()).unwrap();
+        let (printed, file) = (explorer.acknowledged(&spec), tree.file("/m").unwrap());
+        let is_two = &file[4096..4099] == b"two";
+        match &printed[..] {
+            b"" => {}
+            b"1" => assert!(&file[..3] == b"one"),
+            _ => assert!(is_two && (&file[..3] == b"one" || &file[..3] == b"end")),
+        }
+        last.insert((printed, file[..3].to_vec()));
+    }
+    // What nothing has synced may be there, and not.
+    for content in [b"one", b"end"] {
+        assert!(last.contains(&(b"12".to_vec(), content.to_vec())), "{last:?}");
+    }
 }

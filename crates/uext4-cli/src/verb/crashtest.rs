@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -15,7 +15,7 @@ use uext4_crashtest::run::{self, Outcome, Plan, Watch};
 use uext4_fuse::{FuseOptions, Word};
 
 use crate::examples::{self, Examples};
-use crate::failure::{At, Failure, Result, Why, with_status};
+use crate::failure::{At, Failure, Result, Why, say, with_status};
 use crate::progress::Progress;
 use crate::spec::{SIZE_FORMS, parse_size};
 use crate::verbosity::{self, Verbosity};
@@ -90,16 +90,32 @@ const IMAGE: &str = "failing.img";
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    test(args).map_err(with_status(2))
+    let heard = Arc::new(AtomicUsize::new(0));
+    let found = test(args, &heard).map_err(with_status(2));
+    // Signals are small numbers.
+    let signal = heard.load(Ordering::Relaxed) as u8;
+    match found {
+        Ok(true) => Err(Failure::Status(1)),
+        found if signal == 0 => found.map(|_| ()),
+        // All is cleaned up, and whoever waits for this process learns what ended it.
+        _ => {
+            let _ = signal_hook::low_level::emulate_default_handler(signal.into());
+            Err(Failure::Status(128 + signal))
+        }
+    }
 }
 
-fn test(args: &Args) -> Result<()> {
+/// Whether a state failed. The last signal that wanted an end is in `heard`.
+fn test(args: &Args, heard: &Arc<AtomicUsize>) -> Result<bool> {
     let plan = plan(args)?;
     if let Some(folder) = &args.out {
         check_folder(folder)?;
     }
     for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&plan.stop)).at("crashtest", "signals")?;
+        let number = signal.unsigned_abs() as usize;
+        signal_hook::flag::register_usize(signal, Arc::clone(heard), number)
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&plan.stop)))
+            .at("crashtest", "signals")?;
     }
     let shown = Shown(Progress::wait("crashtest", "image".to_owned()));
     let outcome = run::test(&plan, &shown);
@@ -112,11 +128,11 @@ fn test(args: &Args) -> Result<()> {
     };
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(crate::output::failed)?;
-    kept?;
-    match outcome.report.failure {
-        Some(_) => Err(Failure::Status(1)),
-        None => Ok(()),
+    if let Some(why) = &outcome.report.cut_short {
+        say(&format!("crashtest: {why}"));
     }
+    kept?;
+    Ok(outcome.report.failure.is_some())
 }
 
 /// What the words ask for.

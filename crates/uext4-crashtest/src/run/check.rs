@@ -1,9 +1,6 @@
 //! The check of one state: its image is mounted, and the user's command judges it.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::process::Stdio;
 use std::sync::Arc;
 
 use uext4_device::MemoryDevice;
@@ -12,13 +9,11 @@ use super::Plan;
 use super::command::Job;
 use super::mounted::Mounted;
 use super::place::Place;
+use super::said::Said;
 use crate::error::Result;
 
 /// The variable that names the file with what the program had printed.
 const OUTPUT: &str = "UEXT4_CRASHTEST_OUTPUT";
-
-/// Most bytes of what a check says that are kept.
-const SAID_MAX: u64 = 64 << 10;
 
 /// A place for checks, one at a time.
 pub(super) struct Checker<'a> {
@@ -29,11 +24,11 @@ pub(super) struct Checker<'a> {
 }
 
 /// What the check says of a state.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Verdict {
     /// How it failed; `None`: the state is sound.
     pub(super) failure: Option<String>,
-    /// The end of what it printed.
+    /// What it printed: the begin and the end.
     pub(super) said: String,
 }
 
@@ -45,9 +40,11 @@ impl<'a> Checker<'a> {
     }
 
     /// Mounts a state and has the command judge it. Whatever it changes there is thrown away.
+    ///
+    /// # Errors
+    /// What is no verdict: the state cannot be mounted or unmounted, the command not be started.
     pub(super) fn check(&self, image: &MemoryDevice, printed: &[u8]) -> Result<Verdict> {
         let output = self.place.file(&format!("{}.output", self.name), printed)?;
-        let said = tempfile::tempfile()?;
         let device = Arc::new(image.snapshot());
         let mounted = Mounted::plain(device, &self.dir, &self.plan.fuse)?;
         let job = Job {
@@ -57,17 +54,11 @@ impl<'a> Checker<'a> {
             limit: self.plan.limit,
             stop: &self.plan.stop,
         };
-        let ended = job.run(Stdio::from(said.try_clone()?), Stdio::from(said.try_clone()?));
-        drop(mounted);
-        Ok(Verdict { failure: ended?.failure(), said: tail(&said)? })
+        let (said, [out, error]) = Said::new()?;
+        let ended = job.run(out, error);
+        let said = said.end();
+        let failure = ended?.failure();
+        mounted.discard()?;
+        Ok(Verdict { failure, said })
     }
-}
-
-/// The end of what was written to a file, as text.
-fn tail(file: &File) -> Result<String> {
-    let len = file.metadata()?.len();
-    // At most SAID_MAX bytes.
-    let mut bytes = vec![0; len.min(SAID_MAX) as usize];
-    file.read_exact_at(&mut bytes, len.saturating_sub(SAID_MAX))?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }

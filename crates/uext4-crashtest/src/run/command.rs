@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
-use super::leftovers;
+use super::leftovers::{self, Begun};
 use crate::error::{Error, Result};
 
 /// How often a wait looks whether the user has had enough.
@@ -51,10 +51,11 @@ impl Job<'_> {
             .stdout(stdout)
             .stderr(stderr)
             .process_group(0);
+        let begun = Some(Begun::now());
         let child = command.spawn().map_err(|error| Error::new(format!("sh: {error}")))?;
         // It has the descriptors that the command was given.
         drop(command);
-        let mut running = Running { child, dir: self.dir };
+        let mut running = Running { child, dir: self.dir, begun };
         let ended = self.wait(&mut running);
         drop(running);
         ended
@@ -102,6 +103,7 @@ impl Ended {
 struct Running<'a> {
     child: Child,
     dir: &'a Path,
+    begun: Option<Begun>,
 }
 
 impl Drop for Running<'_> {
@@ -110,7 +112,8 @@ impl Drop for Running<'_> {
             kill_group(&self.child);
             let _ = self.child.wait();
         }
-        leftovers::kill(self.dir);
+        self.begun = None;
+        leftovers::kill(self.dir, Some(pid(&self.child)));
     }
 }
 

@@ -10,6 +10,9 @@ mod leftovers;
 mod mounted;
 mod place;
 mod program;
+mod room;
+mod said;
+mod smallest;
 mod states;
 
 use std::sync::Arc;
@@ -20,11 +23,14 @@ use uext4_device::MemoryDevice;
 use uext4_fuse::FuseOptions;
 
 use crate::error::{Error, Result};
-use crate::model::{Explorer, Guarantees, StateSpec};
-use crate::report::{Failure, Report, TimelineStep};
+use crate::model::{Explorer, Guarantees};
+use crate::report::{Report, TimelineStep};
 use check::{Checker, Verdict};
 use place::Place;
 pub use program::{Program, run_program};
+use room::Room;
+use smallest::{Smallest, smallest};
+use states::Checked;
 
 /// What is to be tested, and how.
 #[derive(Clone, Debug)]
@@ -77,7 +83,9 @@ pub struct Outcome {
 ///
 /// # Errors
 /// One line: nothing can be mounted, a command that fails, a check that fails on the file system
-/// that a clean end leaves, an interruption.
+/// that a clean end leaves, before the states or after them. What goes wrong among the states, and
+/// an interruption there, are in the report where it has a state that failed or the user has had
+/// enough.
 pub fn test(plan: &Plan, watch: &dyn Watch) -> Result<Outcome> {
     let begin = Instant::now();
     let program = run_program(plan, watch)?;
@@ -87,28 +95,19 @@ pub fn test(plan: &Plan, watch: &dyn Watch) -> Result<Outcome> {
     let explorer = Explorer::new(&program.base, trace, plan.guarantees)?;
     let everything = explorer.everything(trace.steps.len());
     watch.begins("check");
-    let verdict = checker.check(&program.end, &explorer.acknowledged(&everything))?;
-    if let Some(why) = verdict.failure {
-        let last = verdict.said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
-        let where_ = "check: fails on the file system after a clean end of the program:";
-        return Err(Error::new(
-            format!("{where_} {why}: {last}").trim_end_matches(": ").to_owned(),
-        ));
-    }
+    let judge_end = || checker.check(&program.end, &explorer.acknowledged(&everything));
+    is_sound(&judge_end()?, "a clean end of the program")?;
+    let room = Room {
+        image: plan.image_size,
+        stored: program.base.stored_bytes().max(program.end.stored_bytes()),
+        written: trace.steps.iter().map(|step| step.call.bytes() as u64).sum(),
+        jobs: plan.jobs.max(1),
+    };
+    room.check()?;
     watch.begins("states");
     let recorded_seconds = begin.elapsed().as_secs_f64();
-    let mut checked = states::check_states(plan, &place, watch, &explorer)?;
-    let failure = match checked.failure.take() {
-        Some((number, state, verdict)) => {
-            watch.begins("shrink");
-            Some(smallest(plan, &explorer, &checker, number, (state, verdict))?)
-        }
-        None => None,
-    };
-    if plan.stop.load(Ordering::Relaxed) {
-        return Err(Error::new("interrupted"));
-    }
-    let (failure, image) = failure.unzip();
+    let (checked, smallest) = try_states(plan, &place, watch, (&explorer, &checker), &judge_end)?;
+    let (failure, image) = smallest.map(|it| (it.failure, it.image)).unzip();
     let report = Report {
         setup: plan.setup.clone(),
         run: plan.run.clone(),
@@ -121,7 +120,10 @@ pub fn test(plan: &Plan, watch: &dyn Watch) -> Result<Outcome> {
         seconds: begin.elapsed().as_secs_f64(),
         states: checked.count(),
         states_by_kind: checked.by_kind.iter().map(|(kind, n)| ((*kind).to_owned(), *n)).collect(),
-        is_exhaustive: checked.is_exhaustive && !program.recorded.has_mapped_writes,
+        is_exhaustive: checked.is_exhaustive
+            && checked.cut_short.is_none()
+            && !program.recorded.has_mapped_writes,
+        cut_short: checked.cut_short.map(|error| error.to_string()),
         failure,
         timeline: TimelineStep::all(&explorer.describe(&everything), &program.recorded.processes),
         remarks: program.recorded.remarks.iter().map(|remark| (*remark).to_owned()).collect(),
@@ -129,46 +131,44 @@ pub fn test(plan: &Plan, watch: &dyn Watch) -> Result<Outcome> {
     Ok(Outcome { report, image })
 }
 
-/// Makes a failing state smaller, as long as it fails.
-fn smallest(
+/// Checks states, and makes the first that fails smaller.
+fn try_states(
     plan: &Plan,
-    explorer: &Explorer,
-    checker: &Checker<'_>,
-    number: u64,
-    found: (StateSpec, Verdict),
-) -> Result<(Failure, MemoryDevice)> {
-    let until = plan.time.map(|time| Instant::now() + time);
-    let (first, mut verdict) = found;
-    let mut checks = 0;
-    let mut fails = |state: &StateSpec| {
-        if until.is_some_and(|until| Instant::now() > until) {
-            return Ok(false);
+    place: &Place,
+    watch: &dyn Watch,
+    (explorer, checker): (&Explorer, &Checker<'_>),
+    judge_end: &dyn Fn() -> Result<Verdict>,
+) -> Result<(Checked, Option<Smallest>)> {
+    let mut checked = states::check_states(plan, place, watch, explorer)?;
+    let mut found = None;
+    if let Some((number, state, verdict)) = checked.failure.take() {
+        watch.begins("shrink");
+        let mut smallest = smallest(plan, explorer, checker, number, (state, verdict))?;
+        checked.cut_short = checked.cut_short.or(smallest.cut_short.take());
+        found = Some(smallest);
+    }
+    let is_interrupted = || plan.stop.load(Ordering::Relaxed);
+    if !is_interrupted() {
+        // A check that fails everywhere by now has judged the machine, not the states.
+        match judge_end() {
+            Ok(verdict) => is_sound(&verdict, "a clean end of the program, and did not before")?,
+            Err(error) => checked.cut_short = checked.cut_short.or(Some(error)),
         }
-        checks += 1;
-        let now = states::check(explorer, checker, state)?;
-        let fails = now.failure.is_some();
-        if fails {
-            verdict = now;
-        }
-        Ok(fails)
-    };
-    let fails_again = fails(&first)?;
-    let state = match fails_again {
-        true => explorer.shrink(&first, &mut fails)?,
-        false => first,
-    };
-    let failure = Failure {
-        number,
-        description: explorer.describe(&state),
-        status: verdict.failure.unwrap_or_default(),
-        said: verdict.said,
-        printed: String::from_utf8_lossy(&explorer.acknowledged(&state)).into_owned(),
-        checks,
-        fails_again,
-        state,
-    };
-    let image = explorer.image(&failure.state)?;
-    Ok((failure, image))
+    }
+    if is_interrupted() {
+        checked.cut_short = Some(Error::new("interrupted"));
+    } else if let Some(error) = checked.cut_short.take_if(|_| found.is_none()) {
+        return Err(error);
+    }
+    Ok((checked, found))
+}
+
+/// The check has passed on the file system after some end of the program.
+fn is_sound(verdict: &Verdict, end: &str) -> Result<()> {
+    let Some(why) = &verdict.failure else { return Ok(()) };
+    let last = verdict.said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
+    let text = format!("check: fails on the file system after {end}: {why}: {last}");
+    Err(Error::new(text.trim_end_matches(": ")))
 }
 
 fn failed(what: &str, why: &str) -> Error {

@@ -70,6 +70,11 @@ impl Mounted {
         Ok(self.volume.clone().close()?)
     }
 
+    /// Unmounts; what was written is of no use.
+    pub(super) fn discard(mut self) -> Result<()> {
+        self.unmount()
+    }
+
     fn unmount(&mut self) -> Result<()> {
         let Some(session) = self.session.take() else { return Ok(()) };
         let failed = |error| Error::new(format!("cannot unmount {}: {error}", self.dir.display()));
@@ -77,7 +82,7 @@ impl Mounted {
         loop {
             match attach::detach(&self.dir, Detach::WhenIdle) {
                 Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
-                    leftovers::kill(&self.dir);
+                    leftovers::kill(&self.dir, None);
                     if Instant::now() > until {
                         // A user that is no child of ours: its calls fail from now on.
                         let aborted = self.stopper.abort();

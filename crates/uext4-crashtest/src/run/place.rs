@@ -14,7 +14,9 @@ pub(super) struct Place {
 impl Place {
     pub(super) fn new() -> Result<Self> {
         let failed = |error| Error::new(format!("a temporary folder: {error}"));
-        let folder = tempfile::Builder::new().prefix("uext4-crashtest.").tempdir();
+        // Mounts and processes are known by paths without symbolic links.
+        let within = tempfile::env::temp_dir().canonicalize().map_err(failed)?;
+        let folder = tempfile::Builder::new().prefix("uext4-crashtest.").tempdir_in(within);
         let folder = folder.map_err(failed)?.keep();
         let place = Self { folder };
         // Programs may run as another user: servers that refuse to be root's.

@@ -11,7 +11,7 @@ use super::check::{Checker, Verdict};
 use super::place::Place;
 use super::{Plan, Watch};
 use crate::error::{Error, Result};
-use crate::model::{Content, Explorer, Rest, StateSpec};
+use crate::model::{Explorer, StateSpec};
 
 /// What came of checking states.
 #[derive(Debug, Default)]
@@ -22,6 +22,8 @@ pub(super) struct Checked {
     pub(super) failure: Option<(u64, StateSpec, Verdict)>,
     /// There is no further state.
     pub(super) is_exhaustive: bool,
+    /// What ended it before it was through.
+    pub(super) cut_short: Option<Error>,
 }
 
 /// States that are still to be checked, and what came of those that are.
@@ -29,7 +31,6 @@ struct Work<S> {
     states: S,
     begun: u64,
     checked: Checked,
-    error: Option<Error>,
 }
 
 /// Checks states until one fails, there are no more, or what the plan allows is used up.
@@ -45,11 +46,12 @@ pub(super) fn check_states(
     };
     let states = explorer.states(plan.seed);
     let checked = Checked::default();
-    let work = Mutex::new(Work { states, begun: 0, checked, error: None });
+    let work = Mutex::new(Work { states, begun: 0, checked });
     let next = || {
         let mut work = work.lock();
         let is_enough = plan.states.is_some_and(|most| work.begun >= most);
-        if is_enough || work.error.is_some() || work.checked.failure.is_some() || is_over() {
+        let Checked { failure, cut_short, .. } = &work.checked;
+        if is_enough || cut_short.is_some() || failure.is_some() || is_over() {
             return None;
         }
         let state = work.states.next();
@@ -60,10 +62,12 @@ pub(super) fn check_states(
     let serve = |checker: &Checker<'_>| {
         while let Some((number, state)) = next() {
             let verdict = check(explorer, checker, &state);
+            let kind = explorer.kind(&state);
             let mut work = work.lock();
             match verdict {
-                Ok(verdict) => work.checked.add(number, state, verdict),
-                Err(error) => work.error = Some(error),
+                Ok(verdict) => work.checked.add(kind, number, state, verdict),
+                // Of a failure that another one finds, nothing is lost.
+                Err(error) => work.checked.cut_short = Some(error),
             }
             watch.checked(work.checked.count());
         }
@@ -76,8 +80,7 @@ pub(super) fn check_states(
             scope.spawn(move || serve(checker));
         }
     });
-    let work = work.into_inner();
-    work.error.map_or(Ok(work.checked), Err)
+    Ok(work.into_inner().checked)
 }
 
 /// Makes a state, and checks it.
@@ -95,31 +98,13 @@ impl Checked {
         self.by_kind.values().sum()
     }
 
-    fn add(&mut self, number: u64, state: StateSpec, verdict: Verdict) {
-        *self.by_kind.entry(kind(&state)).or_default() += 1;
+    fn add(&mut self, kind: &'static str, number: u64, state: StateSpec, verdict: Verdict) {
+        *self.by_kind.entry(kind).or_default() += 1;
         // Those before the first one to fail were begun before it, so all of them are seen: which
         // one is reported does not depend on who was faster.
         let is_first = self.failure.as_ref().is_none_or(|(first, ..)| number < *first);
         if verdict.failure.is_some() && is_first {
             self.failure = Some((number, state, verdict));
         }
-    }
-}
-
-/// What sort of a loss a state is.
-fn kind(state: &StateSpec) -> &'static str {
-    let has = |wanted: fn(&Content) -> bool| state.blocks.iter().any(|it| wanted(&it.content));
-    let is_stale = state.rest_of_blocks == Rest::Stale || has(|it| *it == Content::Stale);
-    let lacks_data = state.rest_of_blocks != Rest::Newest
-        || state.rest_of_sizes != Rest::Newest
-        || !state.blocks.is_empty()
-        || !state.sizes.is_empty();
-    match state.committed < state.crash {
-        _ if has(|it| matches!(it, Content::Torn { .. })) => "torn writes",
-        _ if is_stale => "stale blocks",
-        true if lacks_data => "metadata and data missing",
-        true => "metadata missing",
-        false if lacks_data => "data missing",
-        false => "nothing missing",
     }
 }

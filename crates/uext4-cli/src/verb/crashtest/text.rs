@@ -36,6 +36,7 @@ fn summary(text: &mut String, report: &Report) -> std::fmt::Result {
     let Report { steps, states, seconds, .. } = report;
     let verdict = match &report.failure {
         Some(failure) => format!("FAILED: state {} is not sound", failure.number),
+        None if report.cut_short.is_some() => "INTERRUPTED: no state failed so far".to_owned(),
         None if report.is_exhaustive => "all states that were found are sound".to_owned(),
         None => "no state failed".to_owned(),
     };
@@ -48,10 +49,12 @@ fn summary(text: &mut String, report: &Report) -> std::fmt::Result {
 
 fn failed(text: &mut String, report: &Report, failure: &Failure) -> std::fmt::Result {
     let Failure { description, .. } = failure;
-    if !failure.fails_again {
+    let Failure { failed, repeated, .. } = failure;
+    if failed < repeated {
         writeln!(
             text,
-            "The check passed when it was repeated: it depends on more than the state."
+            "Repeated on the state below, the check fails {failed} of {repeated} times: it depends \
+             on more than the state."
         )?;
     }
     writeln!(text, "\nThe smallest state that fails, by {} checks:", failure.checks)?;

@@ -2,7 +2,8 @@
 //!
 //! # What
 //! Fault model: a state among thousands in which a sound program is blamed, or a program with a
-//! mistake that the short form finds by luck. The programs are those of the tests.
+//! mistake that the short form finds by luck. The programs are those of the tests. And the long
+//! form of the proof of the model beside the kernel's ext4.
 
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -109,6 +110,16 @@ pub(crate) fn run(only: &str) -> Result<(), String> {
         }
     }
     if wrong.is_empty() { Ok(()) } else { Err(format!("crashtest: {}", wrong.join("; "))) }
+}
+
+/// The proof that the model allows what the kernel's ext4 leaves, with every combination of options.
+pub(crate) fn kernel() -> Result<(), String> {
+    let status = workspace::cargo(&["test", "--locked", "--quiet", "--release"])
+        .args(["-p", "uext4-crashtest", "--test", "kernel", "--", "--ignored", "--nocapture"])
+        .stdin(Stdio::null())
+        .status()
+        .map_err(|error| format!("crashtest: cannot run cargo: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("crashtest --kernel: {status}")) }
 }
 
 impl Row {

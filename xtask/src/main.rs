@@ -81,6 +81,9 @@ enum Verb {
         /// Only those with this in their name, such as SQLite.
         #[arg(long, value_name = "TEXT", default_value = "")]
         only: String,
+        /// Instead the proof of the model beside the kernel's ext4, with all options; as root.
+        #[arg(long, conflicts_with = "only")]
+        kernel: bool,
     },
     /// The whole engine from one seed: schedule, device, faults, losses of power, all judged.
     #[command(disable_help_flag = true)]
@@ -202,7 +205,8 @@ fn main() -> ExitCode {
             long::growths(&rest)
         }
         Verb::Crash { rest } => long::run("crash", &rest),
-        Verb::Crashtest { only } => crashtest::run(&only),
+        Verb::Crashtest { kernel: true, .. } => crashtest::kernel(),
+        Verb::Crashtest { only, .. } => crashtest::run(&only),
         Verb::Simulate { rest } => long::run("simulate", &rest),
         Verb::Kill9 { rest } => long::run("kill9", &rest),
         Verb::Programs { rest } => long::run("programs", &rest),

@@ -112,7 +112,7 @@ pub(crate) fn run(only: &str) -> Result<(), String> {
     if wrong.is_empty() { Ok(()) } else { Err(format!("crashtest: {}", wrong.join("; "))) }
 }
 
-/// The proof that the model allows what the kernel's ext4 leaves, with every combination of options.
+/// The proof that the model allows what the kernel's ext4 leaves, with all options.
 pub(crate) fn kernel() -> Result<(), String> {
     let status = workspace::cargo(&["test", "--locked", "--quiet", "--release"])
         .args(["-p", "uext4-crashtest", "--test", "kernel", "--", "--ignored", "--nocapture"])

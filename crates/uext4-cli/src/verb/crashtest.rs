@@ -97,7 +97,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     match found {
         Ok(true) => Err(Failure::Status(1)),
         found if signal == 0 => found.map(|_| ()),
-        // All is cleaned up, and whoever waits for this process learns what ended it.
+        // All is cleaned up, and the parent of this process learns what ended it.
         _ => {
             let _ = signal_hook::low_level::emulate_default_handler(signal.into());
             Err(Failure::Status(128 + signal))

@@ -4,7 +4,8 @@
 //! does to its session, directory, files and environment, it becomes a child of this process when
 //! its parent ends. Those of a command's process group and those that have something of its mount
 //! end with the command. Whose the others are cannot be told while commands run side by side; such
-//! a process ends when all commands have that ran when it began. What has ended by itself is reaped.
+//! a process ends when all commands have that ran when it began. What has ended by itself is
+//! reaped.
 //!
 //! Invariant: a child in this process's own process group is never touched. It is a helper, such as
 //! fusermount3, and somebody here waits for it.

@@ -81,6 +81,45 @@ fn bisection_skips_what_cannot_be_compared() {
     assert_eq!(status(&[Path::new("guard"), &bad]), Some(125));
 }
 
+/// The page that `lab report` makes of a folder.
+fn report(dir: &Path) -> String {
+    let run = Command::new(UEXT4).args(["lab", "report"]).arg(dir).output().expect("uext4 runs");
+    assert_eq!(run.status.code(), Some(0), "{}", String::from_utf8_lossy(&run.stderr));
+    std::fs::read_to_string(dir.join("report.html")).expect("a page")
+}
+
+/// Fault model: what `compare` writes is not what the report reads.
+#[test]
+fn two_builds_are_a_page_of_the_report() {
+    let scratch = Scratch::new();
+    let (before, slower) = (run(&scratch, "a", 1000.0), run(&scratch, "slower", 700.0));
+    let json = Command::new(UEXT4)
+        .args(["lab", "compare", "--json"])
+        .args([&before, &slower])
+        .output()
+        .expect("uext4 runs");
+    assert_eq!(json.status.code(), Some(1));
+    let dir = scratch.path("compared");
+    std::fs::create_dir(&dir).expect("a folder");
+    std::fs::write(dir.join("compare.json"), json.stdout).expect("a file");
+    let page = report(&dir);
+    assert!(page.contains("B is worse by 1 of 1 figures."), "{page}");
+    assert!(page.contains("E3 uext4 default ram x16 16384 B iops"), "{page}");
+    assert!(page.contains(">0.70x "), "{page}");
+
+    let dir = scratch.path("pair");
+    let pair = Command::new(UEXT4)
+        .args(["lab", "pair", UEXT4, "--rounds", "1", "--out"])
+        .arg(&dir)
+        .args("-- E3 --own uext4 --threads 1 --seconds 0.05".split(' '))
+        .output()
+        .expect("uext4 runs");
+    assert_eq!(pair.status.code(), Some(0), "{}", String::from_utf8_lossy(&pair.stderr));
+    let page = report(&dir);
+    assert!(page.contains("have too few rounds for a verdict"), "{page}");
+    assert!(page.contains("E3 uext4 default ram x1 16384 B iops"), "{page}");
+}
+
 /// A script must not take a run without a target for one that went well.
 #[test]
 fn a_run_of_nothing_is_wrong_usage() {

@@ -9,10 +9,12 @@
 //! - Noise is measured in the runs themselves: successive rounds of one run are A/A pairs, and
 //!   their spread says how far apart two runs of the same build lie. A difference below that is no
 //!   difference, whatever the interval says.
-//! - Few rounds give no verdict.
+//! - Few rounds give no verdict, and no interval but the least and the most ratio.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
+
+use serde_json::{Value, json};
 
 use crate::bench::Interval;
 use crate::error::{Error, Result};
@@ -37,13 +39,13 @@ impl Run {
         record::parse(text).map(Self)
     }
 
-    /// The figures of each row, in their order.
-    fn rows(&self, variant: Option<&str>) -> BTreeMap<Row, Vec<f64>> {
+    /// The figures of each row, in their order, and how many have no ratio: they are 0 or less.
+    fn rows(&self, variant: Option<&str>) -> (BTreeMap<Row, Vec<f64>>, usize) {
         let mut rows: BTreeMap<Row, Vec<f64>> = BTreeMap::new();
+        let mut without_ratio = 0;
         let wanted = |r: &&Record| {
             is_headline(&r.metric)
                 && r.round > 0
-                && r.value > 0.0
                 && variant.is_none_or(|variant| r.variant == variant)
         };
         for record in self.0.iter().filter(wanted) {
@@ -51,9 +53,13 @@ impl Run {
             if variant.is_some() {
                 row.variant.clear();
             }
-            rows.entry(row).or_default().push(record.value);
+            if record.value > 0.0 {
+                rows.entry(row).or_default().push(record.value);
+            } else if row.is_own() {
+                without_ratio += 1;
+            }
         }
-        rows
+        (rows, without_ratio)
     }
 }
 
@@ -155,7 +161,12 @@ struct Compared {
 
 /// Two runs beside each other.
 #[derive(Debug)]
-pub struct Comparison(Vec<Compared>);
+pub struct Comparison {
+    rows: Vec<Compared>,
+    threshold: f64,
+    /// Figures of both that have no ratio.
+    without_ratio: usize,
+}
 
 impl Comparing {
     /// Compares run `b` with run `a`; an error where they have no row in common.
@@ -164,7 +175,7 @@ impl Comparing {
             Some([a, b]) => [Some(a.as_str()), Some(b.as_str())],
             None => [None, None],
         };
-        let (a, mut b) = (a.rows(of_a), b.rows(of_b));
+        let ((a, zeroes_of_a), (mut b, zeroes_of_b)) = (a.rows(of_a), b.rows(of_b));
         let both: Vec<(Row, Vec<f64>, Vec<f64>)> = a
             .into_iter()
             .filter(|(row, _)| row.is_own())
@@ -174,15 +185,21 @@ impl Comparing {
             return Err(Error::new("the runs have no figure of uext4 in common"));
         }
         let outside = OUTSIDE / both.len() as f64;
-        let compared = both.into_iter().map(|(row, a, b)| self.row(row, &a, &b, outside));
-        Ok(Comparison(compared.collect()))
+        let rows = both.into_iter().map(|(row, a, b)| self.row(row, &a, &b, outside)).collect();
+        let without_ratio = zeroes_of_a + zeroes_of_b;
+        Ok(Comparison { rows, threshold: self.threshold, without_ratio })
     }
 
     fn row(&self, row: Row, a: &[f64], b: &[f64], outside: f64) -> Compared {
         let ratios: Vec<f64> =
             a.iter().zip(b).map(|(a, b)| times_as_good(&row.metric, *b, *a)).collect();
         let median = |values: &[f64]| Spread::of(values.iter().copied()).map_or(0.0, |s| s.median);
-        let ratio = Interval::of(&ratios, outside);
+        let mut ratio = Interval::of(&ratios, outside);
+        if let Some(ratio) = ratio.as_mut().filter(|_| ratios.len() < PAIRS_MIN) {
+            // A bootstrap of so few draws the same means again and again: the range says more.
+            ratio.lower = ratios.iter().copied().fold(f64::MAX, f64::min);
+            ratio.upper = ratios.iter().copied().fold(f64::MIN, f64::max);
+        }
         let noise = noise(&[a, b], ratios.len());
         let verdict = match (ratio, noise) {
             (Some(ratio), Some(noise)) if ratios.len() >= PAIRS_MIN => self.verdict(ratio, noise),
@@ -225,25 +242,27 @@ impl Comparison {
     /// Whether B is worse anywhere.
     #[must_use]
     pub fn is_worse(&self) -> bool {
-        self.0.iter().any(|row| row.verdict == Verdict::Worse)
+        self.rows.iter().any(|row| row.verdict == Verdict::Worse)
     }
 
     /// A table: the medians of A and B, how many times as good B is with the interval of that, the
     /// noise, pairs and the verdict.
     #[must_use]
     pub fn to_text(&self) -> String {
-        let width = self.0.iter().map(|c| c.row.to_string().len()).max().unwrap_or(0);
+        let width = self.rows.iter().map(|c| c.row.to_string().len()).max().unwrap_or(0);
         let mut text = format!(
             "{:<width$} {:>12} {:>12}  {:<20} {:>6} {:>5}  verdict\n",
             "figure", "A", "B", "B by A", "noise", "pairs"
         );
-        for c in &self.0 {
+        for c in &self.rows {
             let number = |value: f64| {
                 if value < 1000.0 { format!("{value:.2}") } else { format!("{value:.0}") }
             };
-            let ratio = c
-                .ratio
-                .map_or("-".into(), |r| format!("{:.3} ({:.3}-{:.3})", r.mean, r.lower, r.upper));
+            // Two dots for the least and the most of few pairs.
+            let to = if c.pairs < PAIRS_MIN { ".." } else { "-" };
+            let ratio = c.ratio.map_or("-".into(), |r| {
+                format!("{:.3} ({:.3}{to}{:.3})", r.mean, r.lower, r.upper)
+            });
             let noise = c.noise.map_or("-".into(), |noise| format!("{:.1} %", noise * 100.0));
             let _ = writeln!(
                 text,
@@ -255,7 +274,36 @@ impl Comparison {
                 c.verdict.name(),
             );
         }
+        if self.without_ratio > 0 {
+            let _ = writeln!(text, "{} figures of 0 have no ratio", self.without_ratio);
+        }
         text
+    }
+
+    /// The same as JSON, as `compare.json` of a folder of evidence has it: what is not known is
+    /// null.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let row = |c: &Compared| {
+            json!({
+                "figure": c.row.to_string(),
+                "a": c.a,
+                "b": c.b,
+                "ratio": c.ratio.map(|ratio| ratio.mean),
+                "lower": c.ratio.map(|ratio| ratio.lower),
+                "upper": c.ratio.map(|ratio| ratio.upper),
+                "noise": c.noise,
+                "pairs": c.pairs,
+                "verdict": c.verdict.name(),
+            })
+        };
+        let rows: Vec<Value> = self.rows.iter().map(row).collect();
+        let all = json!({
+            "threshold": self.threshold,
+            "without_ratio": self.without_ratio,
+            "rows": rows,
+        });
+        format!("{all:#}\n")
     }
 }
 
@@ -283,7 +331,7 @@ mod tests {
 
     fn verdict(a: &Run, b: &Run) -> Verdict {
         let comparing = Comparing { threshold: 0.05, variants: None };
-        comparing.compare(a, b).unwrap().0[0].verdict
+        comparing.compare(a, b).unwrap().rows[0].verdict
     }
 
     #[test]
@@ -303,10 +351,30 @@ mod tests {
     fn few_rounds_and_runs_without_a_common_row_give_no_verdict() {
         let (a, b) = (run(1, 4, 1000.0, 0.1), run(2, 4, 10.0, 0.1));
         assert_eq!(verdict(&a, &b), Verdict::FewRounds);
+        let few = Comparing { threshold: 0.05, variants: None }.compare(&a, &b).unwrap();
+        let (least, most) = (few.rows[0].ratio.unwrap().lower, few.rows[0].ratio.unwrap().upper);
+        let ratios: Vec<f64> = a.0.iter().zip(&b.0).map(|(a, b)| b.value / a.value).collect();
+        assert!(ratios.contains(&least) && ratios.contains(&most), "{ratios:?} {few:?}");
+        assert!(few.to_text().contains(".."), "{}", few.to_text());
         let comparing = Comparing { threshold: 0.05, variants: None };
         assert!(comparing.compare(&a, &Run::default()).is_err());
         let error = Run::parse("{}\n").unwrap_err().to_string();
         assert!(error.starts_with("line 1 is no figure of a run"), "{error}");
+    }
+
+    #[test]
+    fn figures_of_zero_are_counted_and_json_says_what_the_table_says() {
+        let (mut a, b) = (run(1, 10, 1000.0, 0.1), run(2, 10, 500.0, 0.1));
+        a.0[3].value = 0.0;
+        let comparison = Comparing { threshold: 0.05, variants: None }.compare(&a, &b).unwrap();
+        assert!(comparison.to_text().ends_with("\n1 figures of 0 have no ratio\n"));
+        let json: Value = serde_json::from_str(&comparison.to_json()).unwrap();
+        assert_eq!((&json["without_ratio"], &json["threshold"]), (&json!(1), &json!(0.05)));
+        let row = &json["rows"][0];
+        assert_eq!(row["figure"], "E3 uext4 default ram x16 16384 B iops");
+        assert_eq!((&row["pairs"], &row["verdict"]), (&json!(9), &json!("WORSE")));
+        let [ratio, lower, upper] = ["ratio", "lower", "upper"].map(|k| row[k].as_f64().unwrap());
+        assert!(lower < ratio && ratio < upper && upper < 0.95, "{row}");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use crate::error::{Doing, Result};
 
@@ -86,6 +87,22 @@ impl Costs {
     }
 }
 
+/// Costs and what differs from a baseline as JSON, as `guard.json` of a folder of evidence has it.
+#[must_use]
+pub fn to_json(costs: &Costs, changes: &[Change]) -> String {
+    let change = |change: &Change| {
+        json!({
+            "operation": change.operation,
+            "what": change.what,
+            "before": change.before,
+            "now": change.now,
+            "worse": change.is_worse(),
+        })
+    };
+    let changes: Vec<Value> = changes.iter().map(change).collect();
+    format!("{:#}\n", json!({ "changes": changes, "costs": costs }))
+}
+
 /// What a cost may differ by.
 fn slack(what: &str, before: f64) -> f64 {
     match what {
@@ -122,6 +139,26 @@ mod tests {
         now.add("rename", "locks", 4.0);
         let changes = now.against(&costs(1.0, 1.0));
         assert_eq!((changes.len(), changes[0].before, changes[0].is_worse()), (1, None, true));
+    }
+
+    #[test]
+    fn json_has_changes_beside_costs() {
+        let now = costs(30_000.0, 2.0);
+        let changes = now.against(&costs(20_000.0, 2.0));
+        let json: Value = serde_json::from_str(&to_json(&now, &changes)).unwrap();
+        assert_eq!(
+            json,
+            json!({
+                "changes": [{
+                    "operation": "create", "what": "instructions", "before": 20_000.0,
+                    "now": 30_000.0, "worse": true,
+                }],
+                "costs": {
+                    "create": { "instructions": 30_000.0 },
+                    "append and fsync": { "flushes": 2.0 },
+                },
+            })
+        );
     }
 
     #[test]

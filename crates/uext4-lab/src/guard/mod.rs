@@ -16,7 +16,7 @@ mod operation;
 
 use std::path::Path;
 
-pub use costs::{Change, Costs};
+pub use costs::{Change, Costs, to_json};
 
 use crate::error::Result;
 use operation::Operation;

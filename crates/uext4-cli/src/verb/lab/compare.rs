@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use uext4_lab::{Comparing, Run};
+use uext4_lab::{Comparing, Comparison, Run};
 
 use super::failed;
 use crate::failure::{At, Failure, Result, Why};
@@ -30,6 +30,9 @@ pub(super) struct Judging {
     /// The variant of B that is compared with it
     #[arg(long, requires = "variant_a")]
     variant_b: Option<String>,
+    /// Print JSON, as compare.json of a folder of evidence has it
+    #[arg(long)]
+    json: bool,
     /// Exit status 125 where nothing can be compared, by which `git bisect run` skips a commit
     #[arg(long)]
     pub(super) bisect: bool,
@@ -43,12 +46,13 @@ impl Args {
 
 /// Runs the verb.
 pub(super) fn run(args: &Args) -> Result<()> {
-    args.judging.judge(&args.run_a, &args.run_b)
+    let comparison = args.judging.compare(&args.run_a, &args.run_b)?;
+    args.judging.judge(&comparison)
 }
 
 impl Judging {
-    /// Compares the runs in two files, and prints the table; an error where B is worse.
-    pub(super) fn judge(&self, a: &Path, b: &Path) -> Result<()> {
+    /// Compares the runs in two files.
+    pub(super) fn compare(&self, a: &Path, b: &Path) -> Result<Comparison> {
         if !(0.0..100.0).contains(&self.threshold) {
             return Err(Why::new("threshold must be 0 to 100").at("lab", self.threshold));
         }
@@ -57,8 +61,12 @@ impl Judging {
             threshold: self.threshold / 100.0,
             variants: variants.map(|(a, b)| [a, b]),
         };
-        let comparison = comparing.compare(&read(a)?, &read(b)?).map_err(failed)?;
-        let text = comparison.to_text();
+        comparing.compare(&read(a)?, &read(b)?).map_err(failed)
+    }
+
+    /// Prints a comparison; an error where B is worse.
+    pub(super) fn judge(&self, comparison: &Comparison) -> Result<()> {
+        let text = if self.json { comparison.to_json() } else { comparison.to_text() };
         std::io::stdout().write_all(text.as_bytes()).map_err(crate::output::failed)?;
         if comparison.is_worse() { Err(Failure::Reported) } else { Ok(()) }
     }

@@ -15,6 +15,9 @@ pub(crate) struct Args {
     /// Write the costs of this build there
     #[arg(long)]
     update: bool,
+    /// Print JSON: the costs, and what differs, as guard.json of a folder of evidence has it
+    #[arg(long, conflicts_with = "update")]
+    json: bool,
     /// Exit status 125 where nothing can be compared, by which `git bisect run` skips a commit
     #[arg(long)]
     bisect: bool,
@@ -42,8 +45,13 @@ pub(super) fn run(args: &Args) -> Result<()> {
     };
     let changes = costs.against(&baseline);
     let mut out = std::io::stdout().lock();
-    for change in &changes {
-        writeln!(out, "{}", line(change)).map_err(crate::output::failed)?;
+    if args.json {
+        let text = guard::to_json(&costs, &changes);
+        out.write_all(text.as_bytes()).map_err(crate::output::failed)?;
+    } else {
+        for change in &changes {
+            writeln!(out, "{}", line(change)).map_err(crate::output::failed)?;
+        }
     }
     if changes.iter().any(Change::is_worse) { Err(Failure::Reported) } else { Ok(()) }
 }

@@ -15,7 +15,7 @@ use crate::failure::{At, Result, Why, say};
 pub(crate) struct Args {
     /// The other build of `uext4`, which is A; this one is B
     program: PathBuf,
-    /// Folder for the two runs, a.jsonl and b.jsonl
+    /// Folder for the two runs, a.jsonl and b.jsonl, and for compare.json
     #[arg(long)]
     out: PathBuf,
     /// Rounds of two runs of each build
@@ -40,10 +40,21 @@ pub(super) fn run(args: &Args) -> Result<()> {
     std::fs::create_dir_all(&args.out).at("lab", args.out.display())?;
     let paths = ["a.jsonl", "b.jsonl"].map(|name| args.out.join(name));
     let figures = measure(&args.program, &own, &args.load, args.rounds, true)?;
+    // What an earlier pair left there is not of these figures.
+    match std::fs::remove_file(args.out.join("compare.json")) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(error).at("lab", args.out.display());
+        }
+        _ => {}
+    }
     for (path, figures) in paths.iter().zip(figures) {
         std::fs::write(path, figures).at("lab", path.display())?;
     }
-    args.judging.judge(&paths[0], &paths[1])
+    let comparison = args.judging.compare(&paths[0], &paths[1])?;
+    // For `lab report` of this folder.
+    let compared = args.out.join("compare.json");
+    std::fs::write(&compared, comparison.to_json()).at("lab", compared.display())?;
+    args.judging.judge(&comparison)
 }
 
 /// Runs a load on the builds A and B, and returns the figures of each.

@@ -29,9 +29,9 @@ pub(crate) fn render(evidence: &Evidence) -> Option<String> {
     let title = "How many times as good uext4 is as its peers";
     let plot = forest(WIDE, title, &rows, &times);
     let (width, height) = (WIDE as usize + 2 * MARGIN, height(&plot) + TOP + BOTTOM);
-    let mut note = "Right of 1 uext4 is better. Bars: 95 % intervals over the rounds; dashed: the \
-                    least and the most of few rounds; dashed marks: goals."
-        .to_owned();
+    let mut note =
+        "Right of 1 uext4 is better. Bars: 95 % intervals; dashed: few rounds; dashed marks: goals."
+            .to_owned();
     if rows.len() > ROWS_MAX {
         note = format!("The first {ROWS_MAX} of {} ratios. {note}", rows.len());
     }

@@ -249,10 +249,16 @@ fn axis<'a>(
     let bottom = rows.bottom() + 2;
     let x = move |value: f64| left + (scale.place(value) * f64::from(right - left)) as i32;
     let about = usize::try_from(canvas.width / 75).unwrap_or(4);
+    let mut free_from = i32::MIN;
     for tick in scale.ticks(about) {
-        let at = x(tick);
+        let (at, text) = (x(tick), text(tick));
         canvas.path(&[(at, 2), (at, bottom)], GRID, 1, false);
-        canvas.text(&text(tick), (at, bottom + 14), Side::Middle, MUTED);
+        let half = width_of(&text) / 2;
+        // Marks of a logarithmic axis lie close together in places.
+        if at - half > free_from {
+            canvas.text(&text, (at, bottom + 14), Side::Middle, MUTED);
+            free_from = at + half + 6;
+        }
     }
     x
 }

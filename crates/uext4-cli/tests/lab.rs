@@ -120,16 +120,32 @@ fn two_builds_are_a_page_of_the_report() {
     assert!(page.contains("E3 uext4 default ram x1 16384 B iops"), "{page}");
 }
 
-/// A script must not take a run without a target for one that went well.
+/// A script must not take a run without a target for one that went well, nor find a folder of it.
 #[test]
 fn a_run_of_nothing_is_wrong_usage() {
-    for words in [["--own", "none", "--peer", "none"], ["--own", "mke2fs", "--peer", "none"]] {
-        let run = Command::new(UEXT4).args(["lab", "run", "E3"]).args(words).output();
+    let scratch = Scratch::new();
+    let out = scratch.path("out");
+    for words in [
+        "E3 --own none --peer none",
+        "E3 --own mke2fs --peer none",
+        "E2 --own none --peer kernel",
+        "E3 --own mke2fs --peer none --dry-run",
+    ] {
+        let mut run = Command::new(UEXT4);
+        let run = run.args(["lab", "run", "--out"]).arg(&out).args(words.split(' ')).output();
         let run = run.expect("uext4 runs");
         let line = String::from_utf8_lossy(&run.stderr).into_owned();
-        assert_eq!(run.status.code(), Some(2), "{line}");
-        assert!(line.contains("nothing to run"), "{line}");
+        assert_eq!((run.status.code(), line.lines().count()), (Some(2), 1), "{line}");
+        assert!(line.contains("nothing to run") && run.stdout.is_empty(), "{line}");
+        assert!(!out.exists(), "{words}");
     }
+    // What fails before the first run leaves nothing either.
+    let mut run = Command::new(UEXT4);
+    run.args(["lab", "run", "E3", "--own", "uext4", "--peer", "none", "--store", "disk", "--out"]);
+    let run = run.arg(&out).args(["--folder", "/dev/shm"]).output().expect("uext4 runs");
+    let line = String::from_utf8_lossy(&run.stderr).into_owned();
+    assert!(!run.status.success() && line.contains("is in memory"), "{line}");
+    assert!(!out.exists(), "{line}");
 }
 
 /// A short run of E3 into `dir`; its status and what it said.
@@ -207,6 +223,79 @@ fn a_folder_of_somebody_else_is_left_alone() {
     assert_eq!(lines(&dir, "raw.jsonl"), before);
 }
 
+/// Fault model: figures of two builds, or of two kernels, in one folder, taken for one run.
+#[test]
+fn another_build_or_machine_does_not_go_on_with_a_run() {
+    let scratch = Scratch::new();
+    let dir = scratch.path("run");
+    let (status, said) = evidence(&dir, &[]);
+    assert_eq!(status, Some(0), "{said}");
+    let as_it_was = std::fs::read_to_string(dir.join("env.json")).expect("an environment");
+    let files = || {
+        let entries = dir.read_dir().expect("the folder").map(|entry| entry.expect("an entry"));
+        let times = entries.map(|e| (e.file_name(), e.metadata().expect("a file").modified().ok()));
+        let mut all: Vec<_> = times.collect();
+        all.sort();
+        all
+    };
+    for (name, word) in [("program_sha256", "program: "), ("kernel", "kernel: 0.0.0-other, now ")] {
+        let mut other: serde_json::Value = serde_json::from_str(&as_it_was).expect("JSON");
+        other[name] = "0.0.0-other".into();
+        std::fs::write(dir.join("env.json"), other.to_string()).expect("a file");
+        let before = files();
+        let (status, said) = evidence(&dir, &["--resume"]);
+        assert_eq!((status, said.lines().count()), (Some(2), 1), "{said}");
+        assert!(
+            said.contains("another build or on another machine") && said.contains(word),
+            "{said}"
+        );
+        assert_eq!(files(), before, "{name}");
+    }
+    std::fs::write(dir.join("env.json"), as_it_was).expect("a file");
+    let (status, said) = evidence(&dir, &["--resume"]);
+    assert_eq!(status, Some(0), "{said}");
+}
+
+/// Fault model: ratios over all rounds that an earlier part of the run has left, beside new ones.
+#[test]
+fn what_is_over_all_rounds_stands_once() {
+    let scratch = Scratch::new();
+    let dir = scratch.path("run");
+    let run = |more: &[&str]| {
+        let words = "lab run E2 --own uext4 --peer raw --threads 1 --seconds 0.02 --scale 0.01 \
+                     --rounds 2 --no-aa --out";
+        let run = Command::new(UEXT4).args(words.split_whitespace()).arg(&dir).args(more).output();
+        let run = run.expect("uext4 runs");
+        assert_eq!(run.status.code(), Some(0), "{}", String::from_utf8_lossy(&run.stderr));
+        let raw = lines(&dir, "raw.jsonl");
+        let ratios = raw.iter().filter(|line| line.contains("\"iops_ratio_raw\""));
+        assert_eq!(ratios.count(), 1, "{more:?}");
+        raw.last().expect("figures").clone()
+    };
+    let first = run(&[]);
+    assert!(first.contains("\"round\":0"), "{first}");
+    assert_eq!(run(&["--resume"]), first);
+    // The last run is made again, and counts.
+    let marks = lines(&dir, "runs.jsonl");
+    std::fs::write(dir.join("runs.jsonl"), marks[..marks.len() - 1].join("\n") + "\n")
+        .expect("marks");
+    assert_ne!(run(&["--resume"]), first);
+}
+
+/// Fault model: an explanation that an earlier run has left, judged for this build.
+#[test]
+fn an_earlier_explanation_is_not_judged() {
+    let scratch = Scratch::new();
+    let file = scratch.path("explain.json");
+    std::fs::write(&file, "{\"runs\": [], \"pairs\": []}\n").expect("a file");
+    let mut check = Command::new(UEXT4);
+    check.args(["lab", "explain-check", "--out"]).arg(scratch.dir.path());
+    let check = check.output().expect("uext4 runs");
+    let said = String::from_utf8_lossy(&check.stderr);
+    assert_eq!((check.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+    assert!(said.contains("explanation of an earlier run") && check.stdout.is_empty(), "{said}");
+}
+
 /// A matrix is told by its plan; a word that means nothing costs nothing.
 #[test]
 fn bad_words_are_one_line_and_the_matrix_is_planned() {
@@ -235,11 +324,10 @@ fn bad_words_are_one_line_and_the_matrix_is_planned() {
     let matrix = "E3 --own uext4 --peer none --dry-run --rounds 2 --set journal_join=herd,fifo";
     let (status, plan, line) = lab(&format!("{matrix} --set delalloc=off"));
     assert_eq!(status, Some(0), "{line}");
-    assert!(
-        plan.ends_with('\n') && plan.contains("nodelalloc") && plan.contains("8 runs, "),
-        "{plan}"
-    );
+    // fifo is the default: no candidate of its own.
+    assert!(plan.ends_with('\n') && plan.contains("nodelalloc"), "{plan}");
+    assert!(!plan.contains("fifo") && plan.contains("6 runs, "), "{plan}");
     let (_, plan, line) = lab(&format!("{matrix} --set delalloc=off --combine"));
-    assert!(plan.contains("journal_join=fifo,nodelalloc"), "{plan}{line}");
+    assert!(plan.contains("journal_join=herd,nodelalloc"), "{plan}{line}");
     assert!(plan.contains("6 runs, "), "{plan}");
 }

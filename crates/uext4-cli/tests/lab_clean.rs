@@ -113,6 +113,55 @@ fn nothing_is_left_of_a_run_that_was_ended_at_any_moment() {
     }
 }
 
+/// Fault model: a run that is killed while perf looks at it. perf would record for ever, into a
+/// folder that nobody knows.
+#[test]
+fn nothing_is_left_of_what_looks_at_a_run() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let scratch = Scratch::new();
+    let [folder, temporary, programs] = ["images", "tmp", "bin"].map(|name| scratch.path(name));
+    for dir in [&folder, &temporary, &programs] {
+        fs::create_dir(dir).expect("a folder");
+    }
+    // Says where it is going to record, and never begins: the run waits for that.
+    let (perf, begun) = (programs.join("perf"), scratch.path("begun"));
+    let script = "#!/bin/sh\nwhile [ \"$1\" != -o ]; do shift; done\n\
+                  echo \"$2\" > \"$BEGUN\"; exec sleep 1000\n";
+    fs::write(&perf, script).expect("a program");
+    fs::set_permissions(&perf, fs::Permissions::from_mode(0o755)).expect("a program");
+    let path = std::env::var("PATH").unwrap_or_default();
+    let words = "lab run E3 --own uext4 --peer none --threads 1 --scale 0.01 --seconds 0.1 \
+                 --rounds 1 --no-aa --explain";
+    let mut run = Command::new(UEXT4)
+        .args(words.split_whitespace())
+        .args([Path::new("--folder"), &folder, Path::new("--out"), &scratch.path("out")])
+        .env("PATH", format!("{}:{path}", programs.display()))
+        .envs([("TMPDIR", &temporary), ("BEGUN", &begun)])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("uext4 runs");
+    let begin = Instant::now();
+    while !begun.exists() {
+        assert!(begin.elapsed() < 3 * PATIENCE, "nobody looks");
+        assert_eq!(run.try_wait().expect("a status"), None, "the run has ended");
+        sleep(Duration::from_millis(5));
+    }
+    signal(run.id(), Signal::KILL);
+    run.wait().expect("the run ends");
+    assert_gone(&folder, run.id(), "killed while perf looked");
+    assert_eq!(fs::read_dir(&temporary).expect("the folder").count(), 0, "temporary files");
+    // perf, too; what cleans up may take a moment to end itself.
+    let begin = Instant::now();
+    while let still = naming("/proc", "environ", &begun.display().to_string())
+        && !still.is_empty()
+    {
+        assert!(begin.elapsed() < PATIENCE, "{still:#?}");
+        sleep(Duration::from_millis(20));
+    }
+}
+
 /// A side that is killed has no figure, and the others go on.
 #[test]
 fn nothing_is_left_of_a_side_that_was_killed() {

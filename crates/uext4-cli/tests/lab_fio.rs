@@ -72,6 +72,9 @@ fn what_fio_rejects_or_would_write_elsewhere_is_one_line() {
     let scratch = Scratch::new();
     std::fs::create_dir(scratch.path("images")).expect("a folder");
     let elsewhere = scratch.path("elsewhere").display().to_string();
+    let engine = scratch.path("a:b.so");
+    std::fs::write(&engine, "").expect("a file");
+    let engine = engine.display().to_string();
     let outside = format!("[x]\nrw=write\nsize=4k\nfilename={elsewhere}\n");
     for (text_of_job, words, line) in [
         ("[x]\nrw=sideways\n", &[][..], "rw=sideways"),
@@ -84,6 +87,7 @@ fn what_fio_rejects_or_would_write_elsewhere_is_one_line() {
         (JOB, &["--image-size", "4"], "at least 16M"),
         (JOB, &["--variant", "journal_join=sideways"], "journal_join"),
         (JOB, &["--engine", "/nowhere.so"], "the engine for fio"),
+        (JOB, &["--engine", &engine], "fio cannot take a path"),
     ] {
         let mut words = words.to_vec();
         if !words.contains(&"--targets") {
@@ -98,6 +102,58 @@ fn what_fio_rejects_or_would_write_elsewhere_is_one_line() {
     assert!(!Path::new(&elsewhere).exists());
     let output = lab(&scratch, Path::new("/nowhere.fio"), &[]);
     assert_eq!(output.status.code(), Some(2));
+}
+
+/// Fault model: evidence that is not whole, or that another job goes on with.
+#[test]
+fn a_job_keeps_its_evidence() {
+    if obstacle(true).is_some() {
+        return;
+    }
+    let scratch = Scratch::new();
+    std::fs::create_dir(scratch.path("images")).expect("a folder");
+    let out = scratch.path("out").display().to_string();
+    let words = ["--targets", "uext4-mount", "--out", &out];
+    let output = lab(&scratch, &job(&scratch, JOB), &words);
+    let errors = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{errors}");
+    let read = |name: &str| std::fs::read_to_string(Path::new(&out).join(name)).expect(name);
+    for name in ["env.json", "plan.json", "events.jsonl", "summary.md", "report.html"] {
+        assert!(!read(name).is_empty(), "{name}");
+    }
+    // The target and the target again.
+    assert_eq!(read("runs.jsonl").lines().count(), 2);
+    assert!(read("raw.jsonl").contains("one.write.iops") && read("summary.md").contains("fio:job"));
+    let fio = read("tools/fio_job-one-1-0-uext4-mount-default-r1/fio.json");
+    assert!(fio.contains("\"jobs\""), "{fio}");
+    // All is done; with another job it is another run.
+    let again = [&words[..], &["--resume"]].concat();
+    let output = lab(&scratch, &job(&scratch, JOB), &again);
+    assert!(text(&output.stderr).contains("of which 2 are done"), "{}", text(&output.stderr));
+    let output = lab(&scratch, &job(&scratch, &JOB.replace("bs=4k", "bs=8k")), &again);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("another plan"), "{}", text(&output.stderr));
+}
+
+/// Fault model: a job that never reaches the file system, told as a very fast one.
+#[test]
+fn a_job_that_wrote_nothing_gives_no_figure() {
+    if obstacle(true).is_some() {
+        return;
+    }
+    let scratch = Scratch::new();
+    std::fs::create_dir(scratch.path("images")).expect("a folder");
+    let run = |text_of_job: &str| {
+        let words = ["--targets", "uext4-mount", "--json"];
+        let output = lab(&scratch, &job(&scratch, text_of_job), &words);
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let (status, figures, errors) = run("[x]\nioengine=null\nrw=write\nbs=4k\nsize=1m\n");
+    assert_eq!((status, &*figures), (Some(1), ""), "{errors}");
+    assert!(errors.contains("as empty as before"), "{errors}");
+    // Files that are gone in the end were there.
+    let (status, _, errors) = run("[x]\nrw=write\nbs=4k\nsize=1m\nunlink=1\n");
+    assert_eq!(status, Some(0), "{errors}");
 }
 
 /// Fault model: a job that fails on a full file system, told as a figure.

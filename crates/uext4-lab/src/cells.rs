@@ -61,7 +61,8 @@ impl Plan {
                     .into_iter()
                     .flat_map(|bs| journals.iter().map(move |journal| (bs, *journal)))
                 {
-                    let bytes = (load.room)(self, form, threads);
+                    let count = u32::try_from(candidates.len()).unwrap_or(u32::MAX);
+                    let bytes = (load.room)(self, form, threads, count);
                     cells.extend(candidates.iter().map(|candidate| Cell {
                         load,
                         form,
@@ -77,6 +78,21 @@ impl Plan {
             }
         }
         cells
+    }
+
+    /// Why there is no cell: a reason for each target.
+    #[must_use]
+    pub fn why_nothing(&self) -> String {
+        let reason = |target: &Target| {
+            let takers: Vec<_> = self.loads.iter().filter(|load| target.takes(load)).collect();
+            let left_out = || takers.iter().find_map(|load| load.left_out(*target));
+            let why = match takers.is_empty() {
+                true => "no load has it".to_owned(),
+                false => target.obstacle(self).or_else(left_out)?,
+            };
+            Some(format!("{}: {why}", target.name()))
+        };
+        self.targets.iter().filter_map(reason).collect::<Vec<_>>().join("; ")
     }
 
     /// Expected time of a run.
@@ -104,7 +120,8 @@ impl Plan {
         let refuse = |place: &str, has: u64, need: u64| {
             let id = largest.load.id;
             let (has, need) = (mib(has), mib(need));
-            let text = format!("{id} needs {need} MiB in {place}, which has {has}: use --scale");
+            let advice = if self.job.is_some() { "--image-size" } else { "--scale" };
+            let text = format!("{id} needs {need} MiB in {place}, which has {has}: use {advice}");
             Err(Error::new(text))
         };
         if free < largest.bytes {
@@ -160,6 +177,7 @@ impl Plan {
             "seed": self.ageing.seed,
             "aa": self.aa,
             "quick": self.quick,
+            "job": self.job.as_ref().map(|job| job.to_json()),
         })
     }
 }
@@ -192,6 +210,24 @@ mod tests {
         assert!(cells.iter().any(|cell| cell.variant == "aa,journal=4"));
         assert!(cells.iter().all(|cell| cell.seconds > 0.0 && cell.bytes > 0), "{cells:?}");
         assert_eq!(plan.to_json(), plan.clone().to_json());
+    }
+
+    /// Fault model: a disk that is full of aged images after an hour.
+    #[test]
+    fn each_candidate_takes_room_for_what_it_has_aged() {
+        let bytes = |variants: usize, aged| {
+            let plan = Plan {
+                loads: vec![Load::find("E1b").unwrap()],
+                targets: vec![Target::Uext4],
+                variants: (1..=variants).map(|n| format!("commit={n}")).collect(),
+                aged,
+                ..Plan::default()
+            };
+            plan.cells()[0].bytes
+        };
+        let (one, two, ten) = (bytes(0, true), bytes(1, true), bytes(9, true));
+        assert!(two > one && ten - one == 9 * (two - one), "{one} {two} {ten}");
+        assert_eq!(bytes(9, false), bytes(0, false));
     }
 
     #[test]

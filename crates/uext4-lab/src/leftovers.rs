@@ -9,19 +9,21 @@
 //! alone; mounts and loop devices by folders that the run has made. Nothing else is touched.
 
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::fs;
 use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::command;
-use crate::error::{Doing, Result};
+use crate::error::{Doing, Error, Result};
+use crate::mount_table;
 use crate::stage::FOLDER_PREFIX;
 
 /// The variable by which processes of a run are known.
@@ -30,8 +32,8 @@ const VARIABLE: &str = "UEXT4_LAB_RUN";
 const END: u8 = 0;
 /// What the run says last, if it can: an empty name.
 const ALL_IS_WELL: &[u8] = &[END];
-/// How often it is tried again: a killed process takes a moment to go.
-const TRIES: u32 = 100;
+/// How long it is tried again: a killed process takes a moment to go, on a loaded machine longer.
+const PATIENCE: Duration = Duration::from_mins(1);
 const STEP: Duration = Duration::from_millis(50);
 
 /// The watching process, while there is one.
@@ -86,7 +88,6 @@ impl Watch {
             .args(["lab", "worker", "watch", token()])
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
             .spawn()
             .doing("starting what cleans up")?;
         let pipe = child.stdin.take();
@@ -114,21 +115,66 @@ impl Drop for Watch {
 /// The watching process: until its input ends, and then until nothing is left.
 ///
 /// # Errors
-/// Wrong arguments.
+/// Wrong arguments; what could not be taken away.
 pub(crate) fn watch(args: &[OsString]) -> Result<()> {
-    let [token] = args else { return Err(crate::error::Error::new("watch: wrong arguments")) };
+    let [token] = args else { return Err(Error::new("watch: wrong arguments")) };
     // Signals of the terminal are for the run.
     let _ = rustix::process::setsid();
     let Some(folders) = folders_of(io::stdin().lock()).doing("watch: input")? else {
         return Ok(());
     };
-    for _ in 0..TRIES {
-        if clean(token, &folders) {
-            break;
+    clean_within(PATIENCE, || clean(token, &folders))
+}
+
+/// Tries until nothing is left, or that long; the error is what is left then.
+fn clean_within(patience: Duration, mut clean: impl FnMut() -> Left) -> Result<()> {
+    let deadline = Instant::now() + patience;
+    loop {
+        let left = clean();
+        if left.is_empty() {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            return Err(Error::new(format!("a run that was killed has left {left}")));
         }
         thread::sleep(STEP);
     }
-    Ok(())
+}
+
+/// What there was of a run.
+#[derive(Debug, Default)]
+struct Left {
+    processes: Vec<Pid>,
+    mounts: Vec<PathBuf>,
+    loops: Vec<PathBuf>,
+    folders: Vec<PathBuf>,
+}
+
+impl Left {
+    fn is_empty(&self) -> bool {
+        let Self { processes, mounts, loops, folders } = self;
+        processes.is_empty() && mounts.is_empty() && loops.is_empty() && folders.is_empty()
+    }
+}
+
+impl fmt::Display for Left {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let processes: Vec<_> =
+            self.processes.iter().map(|pid| pid.as_raw_nonzero().to_string()).collect();
+        let paths = |paths: &[PathBuf]| -> Vec<String> {
+            paths.iter().map(|path| path.display().to_string()).collect()
+        };
+        let all = [
+            ("process", processes),
+            ("mount", paths(&self.mounts)),
+            ("loop device", paths(&self.loops)),
+            ("folder", paths(&self.folders)),
+        ];
+        let all = all.iter().filter(|(_, names)| !names.is_empty());
+        let words: Vec<_> =
+            all.map(|(what, names)| format!("{what} {}", names.join(" "))).collect();
+        f.write_str(&words.join(", "))
+    }
 }
 
 /// The folders that a run has named, when it has ended; `None`: it has ended well. What no run
@@ -149,10 +195,10 @@ fn folders_of(mut pipe: impl BufRead) -> io::Result<Option<Vec<PathBuf>>> {
     Ok(Some(folders))
 }
 
-/// Takes away what is there; whether nothing was.
-fn clean(token: &OsStr, folders: &[PathBuf]) -> bool {
-    let running = processes(token);
-    for pid in &running {
+/// Takes away what is there, and says what that was.
+fn clean(token: &OsStr, folders: &[PathBuf]) -> Left {
+    let processes = processes(token);
+    for pid in &processes {
         let _ = kill_process(*pid, Signal::KILL);
     }
     let mounts = mounts_in(folders);
@@ -167,13 +213,13 @@ fn clean(token: &OsStr, folders: &[PathBuf]) -> bool {
     for device in &loops {
         let _ = command::status("losetup", &["--detach".as_ref(), device.as_os_str()]);
     }
-    let there = folders.iter().filter(|folder| folder.exists()).count();
-    if running.is_empty() && mounts.is_empty() {
+    let there: Vec<_> = folders.iter().filter(|folder| folder.exists()).cloned().collect();
+    if processes.is_empty() && mounts.is_empty() {
         for folder in folders {
             let _ = fs::remove_dir_all(folder);
         }
     }
-    running.is_empty() && mounts.is_empty() && loops.is_empty() && there == 0
+    Left { processes, mounts, loops, folders: there }
 }
 
 /// Processes with that word in their environment.
@@ -192,8 +238,8 @@ fn processes(token: &OsStr) -> Vec<Pid> {
 
 /// Mounts in those folders, in the order in which they were made.
 fn mounts_in(folders: &[PathBuf]) -> Vec<PathBuf> {
-    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let dirs = table.lines().filter_map(|line| line.split(' ').nth(4)).map(PathBuf::from);
+    let table = fs::read_to_string(mount_table::FILE).unwrap_or_default();
+    let dirs = mount_table::dirs(&table);
     dirs.filter(|dir| folders.iter().any(|folder| dir.starts_with(folder))).collect()
 }
 
@@ -221,5 +267,21 @@ mod tests {
         assert_eq!(folders(b"/a/b\n/uext4-lab-1-x\0"), Some(vec![own]));
         assert_eq!(folders(b"/home\0uext4-lab-1\0/a/uext4-lab-1"), Some(vec![]));
         assert_eq!(folders(b"/a/uext4-lab-1-x\0\0"), None);
+    }
+
+    /// Fault model: what does not go is left without a word.
+    #[test]
+    fn what_is_left_in_the_end_is_told() {
+        let left = || Left {
+            processes: vec![Pid::from_raw(7).unwrap()],
+            folders: vec!["/a/uext4-lab-1-x".into()],
+            ..Left::default()
+        };
+        let error = clean_within(Duration::ZERO, left).unwrap_err().to_string();
+        assert!(error.ends_with("has left process 7, folder /a/uext4-lab-1-x"), "{error}");
+        // It goes on until nothing is there.
+        let mut tries = [Left::default(), left(), left()].into_iter().collect::<Vec<_>>();
+        clean_within(PATIENCE, || tries.pop().unwrap()).unwrap();
+        assert!(tries.is_empty());
     }
 }

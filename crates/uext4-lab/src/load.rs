@@ -167,8 +167,9 @@ pub struct Load {
     pub targets: &'static [Target],
     /// Whether it is run with journals of several sizes.
     pub(crate) has_journals: bool,
-    /// Space for images that a run takes at most, in bytes, by form and threads.
-    pub(crate) room: fn(&Plan, Option<Form>, u32) -> u64,
+    /// Space for images that a run takes at most, in bytes, by form, threads and candidates, whose
+    /// own images stay for all rounds.
+    pub(crate) room: fn(&Plan, Option<Form>, u32, u32) -> u64,
     pub(crate) time: RunTime,
     /// How it is run with `--quick`.
     pub(crate) quick: Quick,

@@ -17,7 +17,7 @@ const TREE_QUICK: f64 = 0.05;
 const TREE_SPACE_MIN: u64 = 64 << 20;
 
 /// Space of a load on the tree, or on small files.
-fn tree_room(plan: &Plan, _: Option<Form>, _: u32) -> u64 {
+fn tree_room(plan: &Plan, _: Option<Form>, _: u32, _: u32) -> u64 {
     ((TREE_SPACE as f64 * plan.scale) as u64).max(TREE_SPACE_MIN)
 }
 
@@ -83,7 +83,7 @@ pub static LOADS: &[Load] = &[
         threads: &[2048],
         space_bytes: 60_300_000_000,
         has_journals: true,
-        room: |p, _, threads| storm::room(storm::StormKind::Own, p, threads),
+        room: |p, _, threads, _| storm::room(storm::StormKind::Own, p, threads),
         time: RunTime { timed: 3.0, full_s: 20.0 },
         quick: quick(0.05, 1.0, 5, &[2048]),
         beside: &[(Target::Kernel, Beside::Options("dioread_lock"))],
@@ -98,7 +98,7 @@ pub static LOADS: &[Load] = &[
         block_bytes: 8 << 10,
         space_bytes: 2 << 30,
         targets: ALLOCATING,
-        room: |p, form, threads| append::room(append::AppendKind::Recycle, p, form, threads),
+        room: |p, form, threads, n| append::room(append::AppendKind::Recycle, p, form, threads, n),
         quick: quick(0.1, 0.3, 6, &[1, 2, 16]),
         forms: Forms::Each(&[Form::Own, Form::Foreign]),
         how: How::Bench(|p, l, t, tell| append::run(append::AppendKind::Recycle, p, l, t, tell)),
@@ -112,7 +112,7 @@ pub static LOADS: &[Load] = &[
         block_bytes: 4 << 10,
         space_bytes: 3 << 30,
         targets: ALLOCATING,
-        room: |p, form, threads| append::room(append::AppendKind::Fill, p, form, threads),
+        room: |p, form, threads, n| append::room(append::AppendKind::Fill, p, form, threads, n),
         time: RunTime { timed: 0.0, full_s: 80.0 },
         quick: quick(0.01, 1.0, 6, &[64]),
         beside: &[(Target::Kernel, Beside::Options("mb_optimize_scan=0"))],
@@ -127,7 +127,7 @@ pub static LOADS: &[Load] = &[
         threads_max: STORE_THREADS_MAX,
         block_bytes: 4 << 10,
         space_bytes: 700 << 20,
-        room: |p, _, _| stored::room(p),
+        room: |p, _, _, _| stored::room(p),
         time: RunTime { timed: 1.5, full_s: 1.0 },
         quick: quick(0.25, 0.3, 6, &[1, 2]),
         beside: &[(Target::Uext4, Beside::Options("dax_overwrite=journal"))],
@@ -141,7 +141,7 @@ pub static LOADS: &[Load] = &[
         threads: &[16],
         space_bytes: 2 << 30,
         targets: MOUNTED_OR_RAW,
-        room: |p, _, threads| storm::room(storm::StormKind::Shared, p, threads),
+        room: |p, _, threads, _| storm::room(storm::StormKind::Shared, p, threads),
         quick: quick(1.0, 1.0, 8, &[16]),
         how: How::Bench(|p, l, t, tell| storm::run(storm::StormKind::Shared, p, l, t, tell)),
         ..THREADS
@@ -153,7 +153,7 @@ pub static LOADS: &[Load] = &[
         block_bytes: 4 << 10,
         sizes: &[4 << 10, 8 << 10, 12 << 10, 16 << 10],
         space_bytes: 2_500_000_000,
-        room: |p, _, _| queued::room(p),
+        room: |p, _, _, _| queued::room(p),
         quick: Quick { sizes: &[4 << 10, 16 << 10], ..quick(0.1, 0.5, 6, &[1]) },
         beside: &[
             (Target::Uext4, Beside::Options("dio_completion=deferred")),
@@ -170,7 +170,7 @@ pub static LOADS: &[Load] = &[
         what: "appends of 16 KiB to a new file, fsync after each: what one thread alone pays",
         space_bytes: 3 << 29,
         has_journals: true,
-        room: |p, _, threads| storm::room(storm::StormKind::Append, p, threads),
+        room: |p, _, threads, _| storm::room(storm::StormKind::Append, p, threads),
         time: RunTime { timed: 1.5, full_s: 2.0 },
         quick: quick(0.2, 0.5, 8, &[1]),
         how: How::Bench(|p, l, t, tell| storm::run(storm::StormKind::Append, p, l, t, tell)),

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::append::Ageing;
 use crate::error::{Error, Result};
 use crate::evidence::{Resumed, RunName, TargetRun};
+use crate::jobs::FioJob;
 use crate::leftovers::Watch;
 use crate::load::{Form, Forms, How, Load};
 use crate::report::Measurement;
@@ -67,6 +68,8 @@ pub struct Plan {
     /// Folder for what is seen of one more run of each candidate, which gives no figures: why it is
     /// as fast as it is.
     pub explain: Option<PathBuf>,
+    /// The job file, where that is the load.
+    pub job: Option<Arc<FioJob>>,
     /// Set by a caller that wants the run to end early.
     pub stop: Arc<AtomicBool>,
 }
@@ -96,6 +99,7 @@ impl Default for Plan {
             resumed: Arc::default(),
             command: None,
             explain: None,
+            job: None,
             stop: Arc::default(),
         }
     }

@@ -139,6 +139,11 @@ impl Stage {
         self.sources.path().join(name)
     }
 
+    /// Where what loads read lies, and what is written about a run while it is made.
+    pub(crate) fn sources(&self) -> &Path {
+        self.sources.path()
+    }
+
     /// A directory to mount on.
     pub(crate) fn mount_point(&self) -> Result<PathBuf> {
         let dir = self.images.path().join("mnt");

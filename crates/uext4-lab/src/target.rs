@@ -172,6 +172,25 @@ pub fn parse_options(options: &str) -> Result<(MountOptions, FileOptions)> {
     Ok((volume, file))
 }
 
+/// Variants that differ, in their order: one that says what the default or another before it says,
+/// in whatever words, is the same candidate a second time.
+///
+/// # Errors
+/// The first option that uext4 does not know.
+pub fn distinct_variants(variants: &[String]) -> Result<Vec<String>> {
+    let (mut known, mut distinct) = (vec![parse_options("")?], Vec::new());
+    for variant in variants {
+        let mut options = parse_options(variant)?;
+        // That the default was said in words makes no other mount.
+        options.0.delalloc_given = false;
+        if !known.contains(&options) {
+            known.push(options);
+            distinct.push(variant.clone());
+        }
+    }
+    Ok(distinct)
+}
+
 /// A target that is ready for a load.
 pub(crate) enum Opened {
     Library(Volume),
@@ -193,5 +212,28 @@ impl Opened {
             Self::Library(_) => None,
             Self::Mount(mount) => mount.peak_rss_kib(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fault model: the same candidate twice in each round, as if its runs were two things.
+    #[test]
+    fn variants_that_say_the_same_are_one() {
+        let words = [
+            "nodelalloc",
+            "nodelalloc",
+            "",
+            "delalloc",
+            "noatime,nodelalloc",
+            "nodelalloc,noatime",
+            "journal_join=herd",
+        ];
+        let words = words.map(str::to_owned);
+        let wanted = ["nodelalloc", "noatime,nodelalloc", "journal_join=herd"];
+        assert_eq!(distinct_variants(&words).unwrap(), wanted);
+        assert!(distinct_variants(&["sideways".to_owned()]).is_err());
     }
 }

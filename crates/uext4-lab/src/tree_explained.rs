@@ -5,6 +5,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::bench::Candidate;
@@ -21,12 +22,19 @@ use crate::tree_loads::Runner;
 /// Whether the run of now is looked at, and what was seen of it.
 #[derive(Default)]
 pub(crate) struct Looking {
+    /// Where what is written meanwhile lies: it goes with the run.
+    folder: PathBuf,
     is_on: Cell<bool>,
     seen: RefCell<Option<Seen>>,
     took: Cell<Duration>,
 }
 
 impl Looking {
+    /// In a folder of the run.
+    pub(crate) fn in_folder(folder: &Path) -> Self {
+        Self { folder: folder.to_path_buf(), ..Self::default() }
+    }
+
     /// Does the work of a load, and looks at it if this run is there for that.
     ///
     /// # Errors
@@ -48,7 +56,7 @@ impl Looking {
             worked.set(began.elapsed());
             done
         };
-        let (done, seen) = explain::watch(subject, timed)?;
+        let (done, seen) = explain::watch(subject, &self.folder, timed)?;
         self.took.set(began.elapsed().saturating_sub(worked.get()));
         self.seen.replace(Some(seen));
         Ok(done)
@@ -111,7 +119,8 @@ impl Runner<'_> {
         let run_of = |candidate: &Candidate| TargetRun { target: candidate.target, ..at };
         let known = explain::keys(folder);
         let wanted = || candidates.iter().zip(rates).filter(|(of, _)| of.variant != AA);
-        if wanted().all(|(of, _)| known.contains(&run_of(of).named(&of.variant).key())) {
+        // What was seen is written at once, when all had their turn: a run that goes on looks once.
+        if wanted().any(|(of, _)| known.contains(&run_of(of).named(&of.variant).key())) {
             return Ok(());
         }
         let mut all = Vec::new();

@@ -8,12 +8,12 @@ use crate::archive;
 use crate::bench::Candidate;
 use crate::build::Builds;
 use crate::check::{self, Expected};
+use crate::clock::Clock;
 use crate::error::{Doing, Error, Result};
 use crate::evidence::{Scene, Served, TargetRun, keep_layout};
 use crate::explain::Subject;
 use crate::library;
 use crate::load::{Form, Load, SMALL_FILE_DIRS, SMALL_FILES, SmallFiles, Start, WARM_PASSES, Work};
-use crate::machine;
 use crate::mounted::{self, Workers};
 use crate::plan::{Event, Figure, Plan};
 use crate::report::DEFAULT;
@@ -45,7 +45,8 @@ impl<'a> Runner<'a> {
     pub(crate) fn new(plan: &'a Plan) -> Result<Self> {
         let tree = Tree::new(plan.scale);
         let stage = Stage::for_tree(plan.store, plan.folder.as_deref(), &tree, plan.scale)?;
-        let (builds, looking, bases) = (Builds::default(), Looking::default(), HashMap::new());
+        let looking = Looking::in_folder(stage.sources());
+        let (builds, bases) = (Builds::default(), HashMap::new());
         Ok(Self { plan, stage, tree, builds, looking, bases })
     }
 
@@ -152,8 +153,6 @@ impl<'a> Runner<'a> {
         let medium = target.medium(&image, self.plan.route)?;
         let opened = target.start(self.plan, &self.stage, &medium, &candidate.options)?;
         let job = self.prepare(work, files, &opened, threads)?;
-        let cpu = machine::processor_seconds();
-        let began = Instant::now();
         let scene = Scene {
             plan: self.plan,
             name: run.named(&candidate.variant),
@@ -165,15 +164,19 @@ impl<'a> Runner<'a> {
             self.looking.sync(&opened).map(|()| laps)
         };
         let subject = Subject::of(&opened, &medium);
-        let mut laps = scene.during(|| self.looking.at(subject, load_itself))?;
-        let peak = opened.peak_rss_kib();
+        let mut clock = Clock::start();
+        // Read while it is mounted, but not in the time of the load; kept when that is over.
+        let (mut laps, told) =
+            scene.during_by(&mut clock, || self.looking.at(subject, load_itself))?;
+        let peak = clock.aside(|| opened.peak_rss_kib());
         opened.end()?;
         medium.sync()?;
         if let [lap] = &mut laps[..] {
             // A load that changes the image ends when the change is on it.
-            lap.seconds = began.elapsed().as_secs_f64() - self.looking.took_s();
+            lap.seconds = clock.seconds() - self.looking.took_s();
         }
-        let cpu = cpu.zip(machine::processor_seconds()).map(|(before, after)| after - before);
+        let cpu = clock.cpu_seconds();
+        told.keep()?;
         medium.release()?;
         let expected = Expected::after(work, files);
         let distance = check::image(&image, expected, &self.tree)?;

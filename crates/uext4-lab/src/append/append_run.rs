@@ -22,13 +22,21 @@ use crate::plan::{Event, Plan};
 use crate::stage::{self, Medium};
 use crate::target::{Opened, Target};
 
-/// Images that runs start from, at most: one, and one that each candidate has aged.
-const AGED_BASES: u32 = 6;
+/// Space that a run takes at most, in bytes, with what so many candidates have aged.
+pub(crate) fn room(
+    kind: AppendKind,
+    plan: &Plan,
+    form: Option<Form>,
+    threads: u32,
+    candidates: u32,
+) -> u64 {
+    let shape = AppendShape::new(kind, form, threads, plan.scale);
+    shape.space_bytes(bases(form, candidates))
+}
 
-/// Space that a run takes at most, in bytes.
-pub(crate) fn room(kind: AppendKind, plan: &Plan, form: Option<Form>, threads: u32) -> u64 {
-    let bases = if form == Some(Form::Aged) { AGED_BASES } else { 1 };
-    AppendShape::new(kind, form, threads, plan.scale).space_bytes(bases)
+/// Images that runs start from: one, and one that each candidate has aged.
+fn bases(form: Option<Form>, candidates: u32) -> u32 {
+    if form == Some(Form::Aged) { 1 + candidates } else { 1 }
 }
 
 /// All runs of a load on those targets.
@@ -159,7 +167,7 @@ impl Append {
         let ageing = &bench.plan.ageing;
         // Each candidate ages an image of its own; it stays for all rounds.
         let is_aged = shape.form == Some(Form::Aged);
-        let bases = 1 + if is_aged { u32::try_from(candidates).unwrap_or(0) } else { 0 };
+        let bases = bases(shape.form, u32::try_from(candidates).unwrap_or(u32::MAX));
         let gib = shape.image_bytes as f64 / f64::from(1 << 30);
         let what = format!("{} threads: an image of {gib:.1} GiB, sparse", shape.threads);
         bench.require_room(&what, shape.space_bytes(bases), "use --scale", tell)?;

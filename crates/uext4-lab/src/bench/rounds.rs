@@ -124,7 +124,7 @@ impl<'a> Bench<'a> {
         // Round 0: of all rounds together.
         let run = self.run_of(setting, Target::Uext4, 0);
         let figures = ratio::over_rounds(E::RATIOS, candidates, &rates);
-        if !figures.is_empty() && !self.plan.resumed.has(&run.named(DEFAULT).key()) {
+        if !figures.is_empty() {
             self.tell_figures(run, DEFAULT, figures, tell);
         }
         self.explain_all(experiment, setting, candidates, &rates, tell)

@@ -1,12 +1,15 @@
 //! The machine and the command, for `env.json`.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io;
 use std::path::Path;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 use crate::command;
+use crate::mount_table;
 use crate::plan::Plan;
 
 /// What figures depend on beside the plan; null for what is not known.
@@ -35,6 +38,8 @@ pub(super) fn describe(plan: &Plan) -> Value {
         "e2fsprogs": version("mke2fs", "-V"),
         "fuse2fs": version("fuse2fs", "-V"),
         "uext4": env!("CARGO_PKG_VERSION"),
+        // The file that runs, whatever lies at its path by now.
+        "program_sha256": File::open("/proc/self/exe").ok().and_then(hash_of),
         "commit": plan.command.as_deref().and_then(commit),
         "command_line": std::env::args().collect::<Vec<_>>(),
         "root": rustix::process::geteuid().is_root(),
@@ -46,21 +51,28 @@ pub(super) fn describe(plan: &Plan) -> Value {
 
 /// Device and file system that a folder lies on.
 fn store(folder: &Path) -> Option<(String, String)> {
-    let table = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let table = fs::read_to_string(mount_table::FILE).ok()?;
     let folder = fs::canonicalize(folder).ok()?;
     let mounts = table.lines().filter_map(|line| {
         let (before, after) = line.split_once(" - ")?;
-        let dir = before.split(' ').nth(4)?.to_owned();
+        let dir = mount_table::path(before.split(' ').nth(4)?);
         let mut words = after.split(' ');
         let (kind, device) = (words.next()?, words.next()?);
         folder.starts_with(&dir).then(|| (dir, device.to_owned(), kind.to_owned()))
     });
-    mounts.max_by_key(|mount| mount.0.len()).map(|(_, device, kind)| (device, kind))
+    mounts.max_by_key(|mount| mount.0.as_os_str().len()).map(|(_, device, kind)| (device, kind))
 }
 
 fn version(program: &str, flag: &str) -> Option<String> {
     let (_, text) = command::status(program, &[flag]).ok()?;
     text.lines().find(|line| line.contains(program)).map(str::to_owned)
+}
+
+/// The hash of a program: a version stands for many builds.
+pub(crate) fn hash_of(mut program: File) -> Option<String> {
+    let mut hash = Sha256::new();
+    io::copy(&mut program, &mut hash).ok()?;
+    Some(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// The commit of the checkout that a program was built in, where it still lies there.

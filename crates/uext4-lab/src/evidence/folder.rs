@@ -1,120 +1,110 @@
 //! The folder of evidence of a run, and going on with one.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use serde::{Deserialize, Serialize};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use serde_json::{Value, json};
 
 use crate::error::{Doing, Error, Result};
-use crate::evidence::{environment, summary};
+use crate::evidence::taken_up::{self, Mark};
+use crate::evidence::{environment, identity, summary};
 use crate::plan::{Event, Plan};
 use crate::record;
 
-/// What a run before this one has left.
-#[derive(Debug, Default)]
-pub struct Resumed {
-    /// Figures by metric of the runs that have ended, by key.
-    runs: HashMap<String, HashMap<String, f64>>,
-    numbers: HashMap<String, u32>,
-}
-
-impl Resumed {
-    /// Whether the run of that key has ended.
-    pub(crate) fn has(&self, key: &str) -> bool {
-        self.runs.contains_key(key)
-    }
-
-    /// Its figures.
-    pub(crate) fn figures(&self, key: &str) -> Option<&HashMap<String, f64>> {
-        self.runs.get(key)
-    }
-
-    /// A number that all rounds go by.
-    pub(crate) fn number(&self, key: &str) -> Option<u32> {
-        self.numbers.get(key).copied()
-    }
-
-    /// Runs that have ended.
-    #[must_use]
-    pub fn count(&self) -> usize {
-        self.runs.len()
-    }
-}
-
-/// A line of `runs.jsonl`.
-#[derive(Debug, Deserialize, Serialize)]
-struct Mark {
-    key: String,
-    /// Length of `raw.jsonl` when the run had ended.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    raw_bytes: Option<u64>,
-    /// When it had, in seconds since the command began.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    seconds: Option<f64>,
-    /// A number that all rounds go by.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    number: Option<u32>,
-}
+const HOLDS: &str = "holds something: name a new folder, or go on with --resume";
 
 /// A folder that is being written.
 #[derive(Debug)]
 pub struct Evidence {
     dir: PathBuf,
+    /// Whether it was not there before, and whether it was empty.
+    is_made: bool,
+    is_new: bool,
+    /// The folder itself, locked as long as this lives.
+    folder: File,
     raw: File,
     raw_bytes: u64,
     events: File,
+    /// Notes and reasons that were told before: a run that goes on comes by them again.
+    told: HashSet<String>,
     runs: File,
     /// Figures of the run that has not ended yet.
     pending: String,
+    /// Figures over all rounds.
+    over_rounds: String,
     environment: Value,
     began: Instant,
     seconds_before: f64,
 }
 
+/// What the folder held.
+#[derive(Default)]
+struct Before {
+    raw_bytes: u64,
+    /// Seconds that runs have taken.
+    seconds: f64,
+    told: HashSet<String>,
+    /// When and by which words it was begun.
+    environment: Value,
+}
+
+impl Before {
+    /// Takes up what a run of the same plan, build and machine has left, for the plan to go on with.
+    fn take_up(dir: &Path, plan: &mut Plan) -> Result<Self> {
+        let plan_file = dir.join("plan.json");
+        if !plan_file.exists() {
+            return Err(refuse(dir, "holds no run to go on with: it has no plan.json"));
+        }
+        if read_json(&plan_file).ok() != Some(plan.to_json()) {
+            let text = "was begun with another plan: name the same loads and options";
+            return Err(refuse(dir, text));
+        }
+        let environment = read_json(&dir.join("env.json"))?;
+        let differences = identity::differences(&environment, &environment::describe(plan));
+        if !differences.is_empty() {
+            let text = "was begun by another build or on another machine";
+            return Err(refuse(dir, &format!("{text}: {}", differences.join("; "))));
+        }
+        let (resumed, raw_bytes) = taken_up::take_up(dir)?;
+        plan.resumed = Arc::new(resumed);
+        let events = fs::read_to_string(dir.join("events.jsonl")).unwrap_or_default();
+        let told = events.lines().map(str::to_owned).collect();
+        let seconds = environment["seconds"].as_f64().unwrap_or(0.0);
+        Ok(Self { raw_bytes, seconds, told, environment })
+    }
+}
+
 impl Evidence {
-    /// Makes the folder, or takes it up where a run of the same plan has ended if `resume` says so,
-    /// and lets the plan use it.
+    /// Makes the folder, or takes it up where a run of the same plan, build and machine has ended
+    /// if `resume` says so, and lets the plan use it.
     ///
     /// # Errors
-    /// It holds something, and is not taken up; the plan was another; it cannot be written.
+    /// It holds something, and is not taken up; another run writes it; the plan, the build or the
+    /// machine was another; it cannot be written. Nothing in it has changed then.
     pub fn open(dir: &Path, plan: &mut Plan, resume: bool) -> Result<Self> {
-        let is_empty = match fs::read_dir(dir) {
-            Ok(mut entries) => entries.next().is_none(),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => true,
-            Err(error) => return Err(error).doing(dir.display()),
-        };
-        if !is_empty && !resume {
-            let text = "holds something: name a new folder, or go on with --resume";
-            return Err(Error::new(format!("{} {text}", dir.display())));
+        if !resume && !is_empty(dir)? {
+            return Err(refuse(dir, HOLDS));
         }
+        let is_made = !dir.exists();
         fs::create_dir_all(dir).doing(format_args!("making {}", dir.display()))?;
         let dir = fs::canonicalize(dir).doing(dir.display())?;
-        let plan_file = dir.join("plan.json");
-        let wanted = plan.to_json();
-        let (mut raw_bytes, mut seconds_before) = (0, 0.0);
-        if is_empty || !plan_file.exists() {
-            if !is_empty {
-                let text = "holds no run to go on with: it has no plan.json";
-                return Err(Error::new(format!("{} {text}", dir.display())));
+        let folder = lock(&dir)?;
+        // Looked at again: until it was locked another run may have had it.
+        let is_new = is_empty(&dir)?;
+        let before = match (is_new, resume) {
+            (true, _) => {
+                write_json(&dir.join("plan.json"), &plan.to_json())?;
+                Before { environment: environment::describe(plan), ..Before::default() }
             }
-            write_json(&plan_file, &wanted)?;
-        } else {
-            let before = read(&plan_file)?;
-            if serde_json::from_str::<Value>(&before).ok() != Some(wanted) {
-                let text = "was begun with another plan: name the same loads and options";
-                return Err(Error::new(format!("{} {text}", dir.display())));
-            }
-            let (resumed, bytes) = take_up(&dir)?;
-            (plan.resumed, raw_bytes) = (Arc::new(resumed), bytes);
-            let before = fs::read_to_string(dir.join("env.json")).unwrap_or_default();
-            let before: Value = serde_json::from_str(&before).unwrap_or_default();
-            seconds_before = before["seconds"].as_f64().unwrap_or(0.0);
-        }
+            (false, true) => Before::take_up(&dir, plan)?,
+            (false, false) => return Err(refuse(&dir, HOLDS)),
+        };
         plan.out = Some(dir.clone());
         let append = |name: &str| {
             let file = OpenOptions::new().create(true).append(true).open(dir.join(name));
@@ -122,16 +112,22 @@ impl Evidence {
         };
         let evidence = Self {
             raw: append("raw.jsonl")?,
-            raw_bytes,
+            raw_bytes: before.raw_bytes,
             events: append("events.jsonl")?,
+            told: before.told,
             runs: append("runs.jsonl")?,
             pending: String::new(),
-            environment: environment::describe(plan),
+            over_rounds: String::new(),
+            environment: before.environment,
             began: Instant::now(),
-            seconds_before,
+            seconds_before: before.seconds,
+            folder,
+            is_made,
+            is_new,
             dir: dir.clone(),
         };
         evidence.write_environment()?;
+        evidence.folder.sync_all().doing("keeping the folder")?;
         Ok(evidence)
     }
 
@@ -152,6 +148,10 @@ impl Evidence {
                 self.pending.push_str(&figure.to_json());
                 self.pending.push('\n');
             }
+            // Of all rounds: a run that goes on forms them anew, so they are no run that has ended.
+            Event::Ended(name) if name.run.round == 0 => {
+                self.over_rounds.push_str(&std::mem::take(&mut self.pending));
+            }
             Event::Ended(name) => return self.end_run(&name.key()),
             Event::Found(key, number) => {
                 let key = (*key).to_owned();
@@ -167,10 +167,11 @@ impl Evidence {
                 if let Some(load) = load {
                     line["experiment"] = load.id.into();
                 }
-                return self.tell(&line);
+                return self.tell_once(&line);
             }
             Event::Note(load, text) => {
-                return self.tell(&json!({"event": "note", "experiment": load.id, "text": text}));
+                let line = json!({"event": "note", "experiment": load.id, "text": text});
+                return self.tell_once(&line);
             }
             Event::Failed(name, error) => {
                 self.pending.clear();
@@ -194,6 +195,9 @@ impl Evidence {
             self.tell(&json!({"event": "interrupted", "text": text}))?;
         }
         self.write_environment()?;
+        let over_rounds = std::mem::take(&mut self.over_rounds);
+        self.raw.write_all(over_rounds.as_bytes()).doing("keeping figures")?;
+        self.raw.sync_data().doing("keeping figures")?;
         let records = record::parse(&read(&self.dir.join("raw.jsonl"))?)?;
         let text = summary::of(&self.environment, &records);
         let path = self.dir.join("summary.md");
@@ -201,9 +205,29 @@ impl Evidence {
         Ok(text)
     }
 
+    /// Takes away what was written of a run that has not begun: the folder is as it was before.
+    /// One that was taken up stays.
+    ///
+    /// # Errors
+    /// It cannot be removed.
+    pub fn discard(self) -> Result<()> {
+        let remove = || {
+            for name in ["env.json", "events.jsonl", "raw.jsonl", "runs.jsonl", "plan.json"] {
+                fs::remove_file(self.dir.join(name))?;
+            }
+            if self.is_made { fs::remove_dir(&self.dir) } else { Ok(()) }
+        };
+        if !self.is_new {
+            return Ok(());
+        }
+        remove().doing(format_args!("removing {}", self.dir.display()))
+    }
+
     fn end_run(&mut self, key: &str) -> Result<()> {
         let figures = std::mem::take(&mut self.pending);
         self.raw.write_all(figures.as_bytes()).doing("keeping figures")?;
+        // Before its mark: after a loss of power a mark must not tell of figures that are not there.
+        self.raw.sync_data().doing("keeping figures")?;
         self.raw_bytes += figures.len() as u64;
         let (key, raw_bytes) = (key.to_owned(), Some(self.raw_bytes));
         let seconds = Some((self.began.elapsed().as_secs_f64() * 100.0).round() / 100.0);
@@ -212,7 +236,12 @@ impl Evidence {
 
     fn mark(&mut self, mark: &Mark) -> Result<()> {
         let line = serde_json::to_string(mark).doing("JSON")?;
-        self.runs.write_all(format!("{line}\n").as_bytes()).doing("keeping what is done")
+        self.runs.write_all(format!("{line}\n").as_bytes()).doing("keeping what is done")?;
+        self.runs.sync_data().doing("keeping what is done")
+    }
+
+    fn tell_once(&mut self, line: &Value) -> Result<()> {
+        if self.told.contains(&line.to_string()) { Ok(()) } else { self.tell(line) }
     }
 
     fn tell(&mut self, line: &Value) -> Result<()> {
@@ -227,53 +256,72 @@ impl Evidence {
     }
 }
 
-/// What has ended in a folder. Figures behind that are cut off: their run has not.
-fn take_up(dir: &Path) -> Result<(Resumed, u64)> {
-    let [raw_path, runs_path, events_path] =
-        ["raw.jsonl", "runs.jsonl", "events.jsonl"].map(|name| dir.join(name));
-    for path in [&runs_path, &events_path] {
-        drop_torn_line(path)?;
-    }
-    let raw = fs::read(&raw_path).unwrap_or_default();
-    let mut resumed = Resumed::default();
-    let mut end = 0_usize;
-    for line in fs::read_to_string(&runs_path).unwrap_or_default().lines() {
-        let mark: Mark = serde_json::from_str(line).doing(runs_path.display())?;
-        if let Some(number) = mark.number {
-            resumed.numbers.insert(mark.key, number);
-            continue;
-        }
-        let to = usize::try_from(mark.raw_bytes.unwrap_or(0)).unwrap_or(usize::MAX);
-        let Some(text) = raw.get(end..to) else { break };
-        let records = record::parse(&String::from_utf8_lossy(text)).doing(raw_path.display())?;
-        let figures = records.into_iter().map(|r| (r.metric, r.value)).collect();
-        resumed.runs.insert(mark.key, figures);
-        end = to;
-    }
-    if raw.len() > end {
-        let file = OpenOptions::new().write(true).open(&raw_path);
-        file.and_then(|file| file.set_len(end as u64)).doing(raw_path.display())?;
-    }
-    Ok((resumed, end as u64))
-}
-
-fn drop_torn_line(path: &Path) -> Result<()> {
-    let text = fs::read(path).unwrap_or_default();
-    let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-    if whole < text.len() {
-        let file = OpenOptions::new().write(true).open(path);
-        file.and_then(|file| file.set_len(whole as u64)).doing(path.display())?;
-    }
-    Ok(())
+fn refuse(dir: &Path, text: &str) -> Error {
+    Error::new(format!("{} {text}", dir.display()))
 }
 
 fn read(path: &Path) -> Result<String> {
     fs::read_to_string(path).doing(format_args!("reading {}", path.display()))
 }
 
+fn read_json(path: &Path) -> Result<Value> {
+    serde_json::from_str(&read(path)?).doing(path.display())
+}
+
 fn write_json(path: &Path, value: &Value) -> Result<()> {
     let text = serde_json::to_string_pretty(value).doing("JSON")?;
-    // A crash leaves the old one or the new one.
-    let (new, doing) = (path.with_extension("new"), format!("writing {}", path.display()));
-    fs::write(&new, text + "\n").and_then(|()| fs::rename(&new, path)).doing(doing)
+    // A crash leaves the old one or the new one, whole.
+    let new = path.with_extension("new");
+    let write = || {
+        let mut file = File::create(&new)?;
+        file.write_all((text + "\n").as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&new, path)
+    };
+    write().doing(format_args!("writing {}", path.display()))
+}
+
+/// Whether a folder holds nothing, or is not there.
+fn is_empty(dir: &Path) -> Result<bool> {
+    match fs::read_dir(dir) {
+        Ok(mut entries) => Ok(entries.next().is_none()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(true),
+        Err(error) => Err(error).doing(dir.display()),
+    }
+}
+
+/// The folder, for one run alone until it is closed.
+fn lock(dir: &Path) -> Result<File> {
+    let folder = File::open(dir).doing(dir.display())?;
+    match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(folder),
+        Err(Errno::WOULDBLOCK) => {
+            Err(Error::new(format!("{} is being written by another run", dir.display())))
+        }
+        Err(error) => Err(error).doing(format_args!("locking {}", dir.display())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::Load;
+    use crate::target::Target;
+
+    fn plan() -> Plan {
+        let loads = vec![Load::find("E3").unwrap()];
+        Plan { loads, targets: vec![Target::Uext4], ..Plan::default() }
+    }
+
+    /// Fault model: two runs whose figures and marks are mixed in one folder.
+    #[test]
+    fn a_folder_has_one_writer() {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("out");
+        let first = Evidence::open(&out, &mut plan(), false).unwrap();
+        let error = Evidence::open(&out, &mut plan(), true).unwrap_err().to_string();
+        assert!(error.ends_with("is being written by another run"), "{error}");
+        drop(first);
+        Evidence::open(&out, &mut plan(), true).unwrap();
+    }
 }

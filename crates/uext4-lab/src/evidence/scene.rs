@@ -2,7 +2,7 @@
 //!
 //! What: [`Scene::during`] wraps the measured part of every run of every load. Whatever observes
 //! runs (profiles, waits) begins and ends there; counters of the kernel and of the engine are
-//! copied at its end, outside the measured time.
+//! read at its end, outside the measured time.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use uext4::Volume;
 
+use crate::clock::Clock;
 use crate::error::{Doing, Result};
 use crate::evidence::run_name::RunName;
 use crate::jbd2_info;
@@ -53,14 +54,29 @@ pub(crate) struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    /// Does the measured part of a run, and keeps what is to be seen at its end.
+    /// Does the measured part of a run, which has a clock of its own, and keeps what is to be seen
+    /// at its end.
     ///
     /// # Errors
     /// Those of the work; no room for the evidence.
     pub(crate) fn during<T>(self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let done = work()?;
-        self.keep_counters()?;
+        self.counters().keep()?;
         Ok(done)
+    }
+
+    /// Does a part of a run whose clock goes on when it has ended, and reads what is to be seen
+    /// then outside of that time. It is for the caller to keep, when the clock has stopped.
+    ///
+    /// # Errors
+    /// Those of the work.
+    pub(crate) fn during_by<T>(
+        self,
+        clock: &mut Clock,
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<(T, Told)> {
+        let done = work()?;
+        Ok((done, clock.aside(|| self.counters())))
     }
 
     /// Keeps what a program of the load has written.
@@ -73,29 +89,28 @@ impl Scene<'_> {
         tools.keep(name, &text)
     }
 
-    fn keep_counters(&self) -> Result<()> {
-        let Some(tools) = Tools::of(self.plan, self.name) else { return Ok(()) };
-        match self.served {
+    /// What the file system tells of itself.
+    fn counters(&self) -> Told {
+        let Some(tools) = Tools::of(self.plan, self.name) else { return Told::default() };
+        let files = match self.served {
             Served::Volume(volume) => {
-                let text = stats_of(volume).to_string();
-                tools.keep("uext4-stats.json", text.as_bytes())
+                vec![("uext4-stats.json", stats_of(volume).to_string().into_bytes())]
             }
             Served::Mount { dir, daemon: Some(_) } => {
                 let mut json = vec![0; STATS_BYTES_MAX];
                 // Other servers know no such attribute.
-                match rustix::fs::getxattr(dir, STATS_XATTR, &mut json[..]) {
-                    Ok(len) => tools.keep("uext4-stats.json", &json[..len]),
-                    Err(_) => Ok(()),
-                }
+                let len = rustix::fs::getxattr(dir, STATS_XATTR, &mut json[..]);
+                len.map(|len| ("uext4-stats.json", json[..len].to_vec())).into_iter().collect()
             }
-            Served::Mount { daemon: None, .. } => self.keep_kernel(&tools),
-            Served::Nothing => Ok(()),
-        }
+            Served::Mount { daemon: None, .. } => self.of_kernel(),
+            Served::Nothing => Vec::new(),
+        };
+        Told { tools: Some(tools), files }
     }
 
     /// What the kernel tells of a file system on that device.
-    fn keep_kernel(&self, tools: &Tools) -> Result<()> {
-        let Some(name) = self.device.and_then(Path::file_name) else { return Ok(()) };
+    fn of_kernel(&self) -> Vec<(&'static str, Vec<u8>)> {
+        let Some(name) = self.device.and_then(Path::file_name) else { return Vec::new() };
         let name = name.to_string_lossy();
         let journal = jbd2_info::folder(Path::new("/proc/fs/jbd2"), &name);
         let ext4 = Path::new("/proc/fs/ext4").join(&*name);
@@ -104,13 +119,29 @@ impl Scene<'_> {
             (Some(ext4.join("mb_groups")), "mb_groups.txt"),
             (Some(ext4.join("mb_stats")), "mb_stats.txt"),
         ];
-        files.into_iter().try_for_each(|(from, to)| {
-            // Kernels differ in which they have.
-            match from.and_then(|path| fs::read(path).ok()) {
-                Some(text) => tools.keep(to, &text),
-                None => Ok(()),
-            }
-        })
+        // Kernels differ in which they have.
+        let read = |(from, to): (Option<PathBuf>, _)| Some((to, fs::read(from?).ok()?));
+        files.into_iter().filter_map(read).collect()
+    }
+}
+
+/// What a file system has told of itself at the end of a load, not kept yet.
+#[derive(Default)]
+pub(crate) struct Told {
+    tools: Option<Tools>,
+    files: Vec<(&'static str, Vec<u8>)>,
+}
+
+impl Told {
+    /// Keeps it.
+    ///
+    /// # Errors
+    /// No room for it.
+    pub(crate) fn keep(self) -> Result<()> {
+        let Self { tools, files } = self;
+        tools
+            .iter()
+            .try_for_each(|tools| files.iter().try_for_each(|(to, text)| tools.keep(to, text)))
     }
 }
 

@@ -48,7 +48,7 @@ pub(crate) use timeline::Timeline;
 pub(crate) use watch::{Seen, Subject, watch};
 
 /// The file of all explanations.
-const FILE: &str = "explain.json";
+pub const FILE: &str = "explain.json";
 
 /// A candidate whose run was looked at.
 pub(crate) struct Explained {

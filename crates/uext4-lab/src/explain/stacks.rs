@@ -19,6 +19,7 @@ use crate::command;
 use crate::error::{Doing, Error, Result};
 use crate::explain::sampler::processor_seconds;
 use crate::explain::tasks::{self, OBSERVER};
+use crate::leftovers;
 
 /// Stacks of a processor in a second: not a divisor of the timers' frequency.
 const HERTZ: &str = "199";
@@ -56,6 +57,7 @@ impl Recorder {
         let data = folder.join("perf.data");
         let sees_all = rustix::process::geteuid().is_root();
         let mut perf = Command::new(program);
+        leftovers::mark(&mut perf);
         perf.args(["record", "-q", "-F", HERTZ, "-o"]).arg(&data);
         perf.arg(format!("--call-graph=dwarf,{STACK_BYTES}"));
         if sees_all {
@@ -120,6 +122,7 @@ impl Recorder {
     pub(super) fn folded(&self, keep: &Keep) -> Result<String> {
         let program = command::find("perf").ok_or_else(|| Error::new("perf is not installed"))?;
         let mut perf = Command::new(program);
+        leftovers::mark(&mut perf);
         perf.args(["script", "-F", "comm,pid,tid,ip,sym", "--no-inline", "--full-source-path"]);
         // The callers of others are not looked for: that takes long.
         let processes = keep.processes.iter().copied().chain(tasks::workers());

@@ -75,15 +75,17 @@ impl Drop for AtEnd<'_> {
     }
 }
 
-/// Does the work and looks at it.
+/// Does the work and looks at it. What is written meanwhile lies in `folder`, which is the run's:
+/// it goes with the run, however that ends.
 ///
 /// # Errors
 /// Those of the work.
 pub(crate) fn watch<T>(
     subject: Subject<'_>,
+    folder: &Path,
     work: impl FnOnce() -> Result<T>,
 ) -> Result<(T, Seen)> {
-    let folder = tempfile::tempdir().doing("making a folder")?;
+    let folder = tempfile::tempdir_in(folder).doing("making a folder")?;
     let recorder = Recorder::begin(folder.path());
     let sources = Sources {
         volume: subject.volume,

@@ -47,6 +47,15 @@ pub(crate) fn parse(said: &str) -> Result<Figures> {
     if figures.is_empty() { Err(Error::new("fio: nothing was done")) } else { Ok(figures) }
 }
 
+/// Whether a job has written.
+///
+/// # Errors
+/// The JSON is not understood; a job failed.
+pub(crate) fn has_written(said: &str) -> Result<bool> {
+    let writes = |group: &Value| fio::number(&group["write"]["total_ios"]).unwrap_or(0) != 0;
+    Ok(fio::jobs(said)?.iter().any(writes))
+}
+
 fn of_direction(prefix: &str, part: &Value, figures: &mut Figures) -> Result<()> {
     // fio gives whole milliseconds, 0 for less than one.
     let seconds = fio::number(&part["runtime"])?.max(1) as f64 / 1000.0;
@@ -130,6 +139,14 @@ mod tests {
         assert_eq!(find(&figures, "b.read.iops"), Some(20.0));
         assert_eq!(find(&figures, "b.sync_latency_p50_us"), Some(1.0));
         assert_eq!(find(&figures, "iops"), None);
+    }
+
+    #[test]
+    fn writes_of_any_job_are_seen() {
+        let said = |writes| {
+            format!(r#"{{"jobs":[{},{}]}}"#, group("a", 9, 0, 0), group("b", 0, writes, 0))
+        };
+        assert!(has_written(&said(1)).unwrap() && !has_written(&said(0)).unwrap());
     }
 
     /// Fault model: a job that failed, or that did nothing, must not give figures.

@@ -1,16 +1,17 @@
 //! Runs of a job file.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
 
 use crate::bench::{Bench, Candidate, Experiment, Figures, Setting, StartImage};
 use crate::check;
 use crate::error::{Doing, Error, Result};
-use crate::evidence::{Served, TargetRun};
+use crate::evidence::{Served, TargetRun, hash_of};
 use crate::fio;
 use crate::jobs::job_figures;
 use crate::jobs::job_file::JobFile;
-use crate::leftovers::Watch;
 use crate::load::{How, Load};
 use crate::loads::THREADS;
 use crate::plan::{Event, Plan};
@@ -34,11 +35,19 @@ impl FioJob {
     /// Reads a job file. `engine` is uext4's engine for fio, for the library as a target.
     ///
     /// # Errors
-    /// fio is missing or rejects the file; the file names files outside the file system under test.
+    /// fio is missing or rejects the file; the file names files outside the file system under test;
+    /// fio cannot be told where the engine is.
     pub fn read(path: &Path, engine: Option<&Path>, image_bytes: u64) -> Result<Self> {
         let file = JobFile::read(path)?;
-        fio::parse_only(path).doing(path.display())?;
+        // Whatever its name begins with.
+        let whole = fs::canonicalize(path).doing(path.display())?;
+        fio::parse_only(&whole).doing(path.display())?;
         let engine = engine.map(fs::canonicalize).transpose().doing("the engine for fio")?;
+        if let Some(engine) = engine.as_deref().filter(|path| !is_plain(path)) {
+            let text =
+                "fio cannot take a path with other characters than letters, digits and /._-+";
+            return Err(Error::new(format!("the engine for fio: {}: {text}", engine.display())));
+        }
         Ok(Self { path: path.to_owned(), file, engine, image_bytes })
     }
 
@@ -46,6 +55,10 @@ impl FioJob {
     #[must_use]
     pub fn load(&self) -> &'static Load {
         let name = self.path.file_stem().unwrap_or_default().to_string_lossy();
+        let no_engine = |target: Target| {
+            (target == Target::Uext4)
+                .then(|| "uext4's engine for fio is not at hand (--engine)".to_owned())
+        };
         Box::leak(Box::new(Load {
             id: Box::leak(format!("fio:{name}").into_boxed_str()),
             what: "a job file of fio",
@@ -54,30 +67,44 @@ impl FioJob {
             block_bytes: 0,
             space_bytes: self.image_bytes,
             targets: FIO_TARGETS,
-            how: How::Bench(|_, _, _, _| Err(Error::new("a job file is run by run_fio"))),
+            room: |plan, _, _, _| plan.job.as_ref().map_or(0, |job| job.image_bytes),
+            obstacle: if self.engine.is_some() { |_| None } else { no_engine },
+            how: How::Bench(run),
             ..THREADS
         }))
     }
+
+    /// What figures depend on, for `plan.json`.
+    pub(crate) fn to_json(&self) -> Value {
+        let engine = self.engine.as_deref();
+        let built = engine.and_then(|path| hash_of(File::open(path).ok()?));
+        json!({
+            "file": self.path,
+            "text": self.file.on_directory(Path::new("/")),
+            "image_bytes": self.image_bytes,
+            "engine": engine,
+            "engine_sha256": built,
+        })
+    }
 }
 
-/// Runs a job file on the targets of the plan, in turns, each time on an empty file system.
+/// Whether fio reads a path in an option as it is.
+fn is_plain(path: &Path) -> bool {
+    let fits = |c: char| c.is_alphanumeric() || "/._-+,=@".contains(c);
+    path.to_str().is_some_and(|text| text.chars().all(fits))
+}
+
+/// Runs the plan's job file on those targets, in turns, each time on an empty file system.
 ///
 /// # Errors
 /// No room; an early end. Failures of targets are events.
-pub fn run_fio(plan: &Plan, job: &FioJob, tell: &mut dyn FnMut(Event<'_>)) -> Result<()> {
-    let _watch = plan.command.as_deref().map(Watch::start).transpose()?;
-    let load = job.load();
-    let mut targets = Vec::new();
-    for &target in &plan.targets {
-        let engine = || {
-            let missing = target == Target::Uext4 && job.engine.is_none();
-            missing.then(|| "uext4's engine for fio is not at hand (--engine)".to_owned())
-        };
-        match target.obstacle(plan).or_else(engine) {
-            Some(reason) => tell(Event::Skipped(None, target, reason)),
-            None => targets.push(target),
-        }
-    }
+fn run(
+    plan: &Plan,
+    load: &'static Load,
+    targets: &[Target],
+    tell: &mut dyn FnMut(Event<'_>),
+) -> Result<()> {
+    let job = plan.job.as_deref().ok_or_else(|| Error::new("no job file"))?;
     let bench = Bench::new(plan, load, job.image_bytes)?;
     bench.require_room("an image", job.image_bytes, "use --image-size", tell)?;
     for note in job.file.notes() {
@@ -85,19 +112,42 @@ pub fn run_fio(plan: &Plan, job: &FioJob, tell: &mut dyn FnMut(Event<'_>)) -> Re
     }
     let base = bench.stage.image("base");
     stage::format(&base, job.image_bytes)?;
-    let candidates = plan.candidates_of(load, &targets);
+    let empty = Emptiness::of(&base)?;
+    let candidates = plan.candidates_of(load, targets);
     let setting = Setting { form: None, threads: 1, bs: 0 };
-    bench.all_rounds(&mut Job { job, base }, setting, &candidates, tell)?;
+    bench.all_rounds(&mut Job { job, base, empty }, setting, &candidates, tell)?;
     plan.go_on()
+}
+
+/// By what it is seen that nobody has made a file, not even one that has gone since.
+#[derive(Debug, PartialEq)]
+struct Emptiness {
+    inodes_free: u64,
+    root_changed: uext4::Timestamp,
+}
+
+impl Emptiness {
+    /// Of an image that nobody has open; it must be clean.
+    fn of(image: &Path) -> Result<Self> {
+        let volume = check::clean(image)?;
+        let root = volume.root()?;
+        let (inodes_free, root_changed) = (volume.stat_fs().inodes_free, volume.attr(&root).mtime);
+        drop(root);
+        volume.close()?;
+        Ok(Self { inodes_free, root_changed })
+    }
 }
 
 struct Job<'a> {
     job: &'a FioJob,
     base: PathBuf,
+    /// The file system that runs start from.
+    empty: Emptiness,
 }
 
 impl Experiment for Job<'_> {
-    type Outcome = ();
+    /// Whether fio says that it has written.
+    type Outcome = bool;
 
     fn start(&self, _candidate: &Candidate) -> StartImage<'_> {
         StartImage::Copy(&self.base)
@@ -109,22 +159,22 @@ impl Experiment for Job<'_> {
         candidate: &Candidate,
         run: TargetRun,
         medium: &Medium,
-    ) -> Result<((), Figures)> {
+    ) -> Result<(bool, Figures)> {
         if let (Target::Uext4, Some(engine)) = (candidate.target, &self.job.engine) {
             let text = self.job.file.on_image(engine, medium.path(), &candidate.options);
             let scene = bench.scene(run, candidate, Served::Nothing, medium);
-            let figures = scene.during(|| call(bench, &text))?;
+            let done = scene.during(|| call(bench, &text))?;
             scene.keep_file("fio.json", &bench.stage.source("fio.json"))?;
-            return Ok(((), figures));
+            return Ok(done);
         }
         let opened =
             candidate.target.start(bench.plan, &bench.stage, medium, &candidate.options)?;
         let Opened::Mount(mount) = &opened else { return Err(Error::new("not a mount")) };
         let scene = bench.scene(run, candidate, Served::by(&opened), medium);
-        let figures = scene.during(|| call(bench, &self.job.file.on_directory(mount.dir())))?;
+        let done = scene.during(|| call(bench, &self.job.file.on_directory(mount.dir())))?;
         scene.keep_file("fio.json", &bench.stage.source("fio.json"))?;
         opened.end()?;
-        Ok(((), figures))
+        Ok(done)
     }
 
     fn judge(
@@ -133,18 +183,21 @@ impl Experiment for Job<'_> {
         _candidate: &Candidate,
         _run: TargetRun,
         image: &Path,
-        _outcome: &(),
+        wrote: &bool,
     ) -> Result<Figures> {
-        check::clean(image)?.close()?;
+        if Emptiness::of(image)? == self.empty && *wrote {
+            let text = "fio says that it has written, and the file system is as empty as before";
+            return Err(Error::new(format!("{text}: which engine has the job?")));
+        }
         Ok(Figures::new())
     }
 }
 
 /// Runs fio on a job file with this text.
-fn call(bench: &Bench<'_>, text: &str) -> Result<Figures> {
+fn call(bench: &Bench<'_>, text: &str) -> Result<(bool, Figures)> {
     let job = bench.stage.source("job.fio");
     fs::write(&job, text).doing("writing a job file")?;
     let words = ["--output-format=json".to_owned(), job.display().to_string()];
     let said = fio::call(&words, &bench.stage.source("fio.json"), &bench.plan.stop)?;
-    job_figures::parse(&said)
+    Ok((job_figures::has_written(&said)?, job_figures::parse(&said)?))
 }

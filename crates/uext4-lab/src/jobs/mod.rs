@@ -10,4 +10,4 @@ mod job_figures;
 mod job_file;
 mod job_run;
 
-pub use job_run::{FIO_TARGETS, FioJob, run_fio};
+pub use job_run::{FIO_TARGETS, FioJob};

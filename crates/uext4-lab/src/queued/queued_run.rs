@@ -57,9 +57,8 @@ pub(crate) fn run(
     for form in plan.forms_of(load) {
         for bs in plan.blocks_of(load) {
             let setting = Setting { form, threads: 1, bs };
-            if !bench.is_done(setting, &candidates) {
-                bench.all_rounds(&mut queued, setting, &candidates, tell)?;
-            }
+            // Also where all rounds have ended: it forms their ratios.
+            bench.all_rounds(&mut queued, setting, &candidates, tell)?;
         }
     }
     plan.go_on()

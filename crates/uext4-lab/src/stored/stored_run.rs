@@ -68,9 +68,8 @@ pub(crate) fn run(
     let mut stored = Stored::new(&bench, shape)?;
     for threads in plan.threads_of(load) {
         let setting = Setting { form: None, threads, bs: load.block_bytes };
-        if !bench.is_done(setting, &candidates) {
-            bench.all_rounds(&mut stored, setting, &candidates, tell)?;
-        }
+        // Also where all rounds have ended: it forms their ratios.
+        bench.all_rounds(&mut stored, setting, &candidates, tell)?;
     }
     Ok(())
 }

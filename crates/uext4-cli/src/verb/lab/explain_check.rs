@@ -3,10 +3,11 @@
 use std::io::Write;
 use std::path::PathBuf;
 
+use uext4_lab::explain::FILE;
 use uext4_lab::explain::cases::CASES;
 use uext4_lab::{Event, Plan};
 
-use crate::failure::{Failure, Result, say};
+use crate::failure::{Failure, Result, Why, say};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -20,6 +21,11 @@ pub(crate) struct Args {
 
 /// Runs the verb.
 pub(super) fn run(args: &Args) -> Result<()> {
+    // What an earlier run has explained must not be judged for this one.
+    if let Some(before) = args.out.as_ref().map(|dir| dir.join(FILE)).filter(|file| file.exists()) {
+        return Err(Why::new("an explanation of an earlier run: name a new folder")
+            .at("lab", before.display()));
+    }
     let (mut right, mut all) = (0, 0);
     let mut out = std::io::stdout();
     for case in CASES {

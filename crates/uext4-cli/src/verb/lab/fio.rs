@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use uext4_lab::{FIO_TARGETS, FioJob, Plan, Target};
+use uext4_lab::{FIO_TARGETS, FioJob, Plan, Target, distinct_variants};
 
-use super::measuring::tell;
+use super::measuring::{Kept, measure};
 use super::run::{route, store, target};
 use super::{failed, not_measured};
 use crate::examples::{self, Examples};
@@ -60,35 +60,47 @@ pub(crate) struct Args {
     /// One line of JSON for each figure
     #[arg(long)]
     json: bool,
+    /// Folder for the evidence: figures, events, outputs of tools, a summary, a report
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Go on with the run in that folder
+    #[arg(long, requires = "out")]
+    resume: bool,
+    /// With --out: no second run of the first own target in each round, which tells the noise
+    #[arg(long)]
+    no_aa: bool,
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
-    let (plan, job) = prepare(args).map_err(not_measured)?;
-    tell(&plan, args.json, &mut |events| uext4_lab::run_fio(&plan, &job, events))
+    let plan = prepare(args).map_err(not_measured)?;
+    let (json, resume) = (args.json, args.resume);
+    measure(plan, &Kept { json, out: args.out.as_deref(), resume, dry_run: false })
 }
 
 /// What the words ask for; a word that means nothing, or a job that fio rejects, is the failure.
-fn prepare(args: &Args) -> Result<(Plan, FioJob)> {
+fn prepare(args: &Args) -> Result<Plan> {
     let size = spec::parse_size(&args.image_size).filter(|size| *size >= IMAGE_BYTES_MIN);
     let size = size.ok_or_else(|| {
         Why::new("an image has a size of at least 16M").at("lab", &args.image_size)
     })?;
-    for variant in &args.variant {
-        uext4_lab::parse_options(variant).map_err(failed)?;
-    }
-    let plan = Plan {
-        targets: args.targets.iter().map(|name| fio_target(name)).collect::<Result<_>>()?,
-        store: store(&args.store)?,
+    let variants = distinct_variants(&args.variant).map_err(failed)?;
+    let targets = args.targets.iter().map(|name| fio_target(name)).collect::<Result<_>>()?;
+    let (store, route) = (store(&args.store)?, route(&args.path)?);
+    let job = FioJob::read(&args.job, args.engine.as_deref(), size).map_err(failed)?;
+    Ok(Plan {
+        loads: vec![job.load()],
+        job: Some(Arc::new(job)),
+        targets,
+        store,
         folder: args.folder.clone(),
-        route: route(&args.path)?,
+        route,
         rounds: args.rounds,
-        variants: args.variant.clone(),
+        variants,
+        aa: args.out.is_some() && !args.no_aa,
         command: std::env::current_exe().ok(),
         stop: Arc::new(AtomicBool::new(false)),
         ..Plan::default()
-    };
-    let job = FioJob::read(&args.job, args.engine.as_deref(), size).map_err(failed)?;
-    Ok((plan, job))
+    })
 }
 
 /// A target that fio can run on.

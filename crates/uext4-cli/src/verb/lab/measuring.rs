@@ -1,6 +1,7 @@
 //! `uext4 lab run`: what it does and tells.
 
 use std::io::Write;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -12,31 +13,48 @@ use super::{failed, not_measured};
 use crate::failure::{At, Failure, Result, say};
 use crate::progress::{Progress, Runs};
 
+/// What becomes of the figures of a plan.
+pub(super) struct Kept<'a> {
+    /// Told as JSON.
+    pub(super) json: bool,
+    /// Folder for the evidence.
+    pub(super) out: Option<&'a Path>,
+    /// Whether the run in that folder goes on.
+    pub(super) resume: bool,
+    /// Whether only the plan is told.
+    pub(super) dry_run: bool,
+}
+
 /// Runs the verb.
 pub(super) fn run(args: &Args) -> Result<()> {
-    let mut plan = run::plan(args).map_err(not_measured)?;
+    let plan = run::plan(args).map_err(not_measured)?;
+    let Args { json, resume, dry_run, .. } = *args;
+    measure(plan, &Kept { json, out: args.out.as_deref(), resume, dry_run })
+}
+
+/// Runs a plan.
+pub(super) fn measure(mut plan: Plan, kept: &Kept<'_>) -> Result<()> {
     let cells = plan.cells();
+    if cells.is_empty() {
+        let text = format!("lab: nothing to run: {}", plan.why_nothing());
+        return Err(not_measured(Failure::line(&text)));
+    }
     plan.require_room(&cells).map_err(|error| not_measured(failed(error)))?;
-    if args.dry_run {
+    if kept.dry_run {
         return tell_plan(&plan, &cells);
     }
     let mut evidence = None;
-    if let Some(dir) = &args.out {
-        let open = Evidence::open(dir, &mut plan, args.resume);
+    if let Some(dir) = kept.out {
+        let open = Evidence::open(dir, &mut plan, kept.resume);
         evidence = Some(open.map_err(|error| not_measured(failed(error)))?);
         say(&format!("lab: {}", sum(&plan, &cells)));
     }
-    let run = Measuring::new(args.json, &plan, &cells, evidence);
+    let run = Measuring::new(kept.json, &plan, &cells, evidence);
     run.all(&mut |tell| uext4_lab::run(&plan, tell))
 }
 
 /// What gives events.
 type Source<'a> = &'a mut dyn FnMut(&mut dyn FnMut(Event<'_>)) -> uext4_lab::Result<()>;
-
-/// Runs what gives events, and tells them as they come; as JSON only the figures.
-pub(super) fn tell(plan: &Plan, json: bool, source: Source<'_>) -> Result<()> {
-    Measuring::new(json, plan, &[], None).all(source)
-}
 
 /// The plan in a line.
 fn sum(plan: &Plan, cells: &[Cell]) -> String {
@@ -47,12 +65,12 @@ fn sum(plan: &Plan, cells: &[Cell]) -> String {
         0 => String::new(),
         count => format!(", of which {count} are done"),
     };
-    format!(
-        "{runs} runs{done}, about {} in all, at most {} MiB in {}",
-        duration(seconds),
-        largest >> 20,
-        plan.folder().display()
-    )
+    // How long a job file takes nobody knows.
+    let time = match plan.job {
+        None => format!(", about {} in all", duration(seconds)),
+        Some(_) => String::new(),
+    };
+    format!("{runs} runs{done}{time}, at most {} MiB in {}", largest >> 20, plan.folder().display())
 }
 
 fn duration(seconds: f64) -> String {
@@ -88,7 +106,8 @@ struct Measuring<'a> {
     evidence: Option<Evidence>,
     summary: Summary,
     progress: Runs,
-    figures: u32,
+    /// Whether a run has begun.
+    has_begun: bool,
     failures: u32,
     /// The first failure to write what was found: it ends the run.
     kept: Result<()>,
@@ -96,7 +115,8 @@ struct Measuring<'a> {
 
 impl<'a> Measuring<'a> {
     fn new(json: bool, plan: &'a Plan, cells: &[Cell], evidence: Option<Evidence>) -> Self {
-        let runs = cells.iter().flat_map(|cell| {
+        let known = if plan.job.is_none() { cells } else { &[] };
+        let runs = known.iter().flat_map(|cell| {
             let each = cell.seconds / f64::from(cell.rounds);
             std::iter::repeat_n(each, cell.rounds as usize)
         });
@@ -106,7 +126,7 @@ impl<'a> Measuring<'a> {
             evidence,
             summary: Summary::default(),
             progress: Progress::runs("lab", runs.collect(), plan.resumed.count()),
-            figures: 0,
+            has_begun: false,
             failures: 0,
             kept: Ok(()),
         }
@@ -146,20 +166,20 @@ impl<'a> Measuring<'a> {
             self.or_stop(kept);
         }
         match event {
-            Event::Run(name) => self.progress.begin(&describe(name)),
+            Event::Run(name) => {
+                self.has_begun = true;
+                self.progress.begin(&describe(name));
+            }
             Event::Ended(_) | Event::Found(..) => {}
             Event::Note(load, text) => self.tell(&format!("lab: {}: {text}", load.id)),
             Event::Skipped(load, target, reason) => {
                 let of = load.map(|load| format!("{}: ", load.id)).unwrap_or_default();
                 self.tell(&format!("lab: {of}{} is left out: {reason}", target.name()));
             }
-            Event::Measured(figure) => {
-                self.figures += 1;
-                match self.json {
-                    true => self.print(&format!("{}\n", figure.to_json())),
-                    false => self.summary.add((*figure).clone()),
-                }
-            }
+            Event::Measured(figure) => match self.json {
+                true => self.print(&format!("{}\n", figure.to_json())),
+                false => self.summary.add((*figure).clone()),
+            },
             Event::Failed(name, error) => {
                 self.failures += 1;
                 let (load, target) = (name.run.load.id, name.run.target.name());
@@ -176,6 +196,10 @@ impl<'a> Measuring<'a> {
     fn end(mut self, ran: uext4_lab::Result<()>) -> Result<()> {
         self.progress.end();
         let mut text = self.summary.to_text();
+        let is_something = self.has_begun || self.plan.resumed.count() != 0;
+        if let Some(evidence) = self.evidence.take_if(|_| !is_something) {
+            evidence.discard().map_err(failed)?;
+        }
         if let Some(evidence) = self.evidence.take() {
             let dir = evidence.dir().to_owned();
             let stopped = ran.as_ref().err().map(ToString::to_string);
@@ -193,11 +217,6 @@ impl<'a> Measuring<'a> {
         ran.map_err(failed)?;
         if self.failures != 0 {
             return Err(Failure::Reported);
-        }
-        let is_done = self.figures + self.plan.resumed.count() as u32 > 0;
-        if !is_done && !self.plan.stop.load(Ordering::Relaxed) {
-            let text = "lab: nothing to run: no load has these targets";
-            return Err(not_measured(Failure::line(text)));
         }
         Ok(())
     }

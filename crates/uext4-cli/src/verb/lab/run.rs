@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use uext4_lab::{Ageing, Form, LOADS, Load, Plan, Route, Store, Target};
+use uext4_lab::{Ageing, Form, LOADS, Load, Plan, Route, Store, Target, distinct_variants};
 
 use super::{failed, not_measured, sets};
 use crate::failure::{Failure, Result, Why};
@@ -127,9 +127,7 @@ pub(super) fn plan(args: &Args) -> Result<Plan> {
     if !(args.scale > 0.0 && args.scale <= 1.0) {
         return Err(Why::new("scale must be above 0 and at most 1").at("lab", args.scale));
     }
-    for variant in &args.variant {
-        uext4_lab::parse_options(variant).map_err(failed)?;
-    }
+    let variants = [args.variant.clone(), sets::variants(&args.set, args.combine)?].concat();
     let form = |name: &String| Form::find(name).ok_or_else(|| wrong("form", name));
     let churn = args.churn.parse().ok().filter(|churn| (0.0..=CHURN_MAX).contains(churn));
     let churn = churn.ok_or_else(|| Why::new("churn must be 0 to 1,000").at("lab", &args.churn))?;
@@ -150,7 +148,7 @@ pub(super) fn plan(args: &Args) -> Result<Plan> {
             .collect::<Result<_>>()?,
         duration: Duration::from_secs_f64(seconds),
         operations: numbers(args.ops.as_slice(), |n| n > 0, "not a number of writes")?.pop(),
-        variants: [args.variant.clone(), sets::variants(&args.set, args.combine)?].concat(),
+        variants: distinct_variants(&variants).map_err(failed)?,
         forms: args.form.iter().map(form).collect::<Result<_>>()?,
         blocks: numbers(&args.bs, is_request, "a request has 4 KiB to 1 MiB, in units of 4 KiB")?,
         aged: args.aged,
@@ -166,6 +164,7 @@ pub(super) fn plan(args: &Args) -> Result<Plan> {
         resumed: Arc::default(),
         command: std::env::current_exe().ok(),
         explain: args.out.clone().filter(|_| args.explain),
+        job: None,
         stop: Arc::new(AtomicBool::new(false)),
         loads,
     })

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
 use crate::load::{Form, Load};
+use crate::mkfs_option::MkfsOption;
 use crate::plan::Plan;
 use crate::stage::{self, Store};
 use crate::storm;
@@ -85,7 +86,7 @@ impl Plan {
     pub fn why_nothing(&self) -> String {
         let reason = |target: &Target| {
             let takers: Vec<_> = self.loads.iter().filter(|load| target.takes(load)).collect();
-            let left_out = || takers.iter().find_map(|load| load.left_out(*target));
+            let left_out = || takers.iter().find_map(|load| load.left_out(self, *target));
             let why = match takers.is_empty() {
                 true => "no load has it".to_owned(),
                 false => target.obstacle(self).or_else(left_out)?,
@@ -127,7 +128,7 @@ impl Plan {
         if free < largest.bytes {
             return refuse(&folder.display().to_string(), free, largest.bytes);
         }
-        let memory = available_memory().filter(|_| self.store == Store::Ram);
+        let memory = available_memory().filter(|_| self.store != Store::Disk);
         match memory {
             Some(free) if free < largest.bytes + MEMORY_LEFT => {
                 refuse("memory", free, largest.bytes + MEMORY_LEFT)
@@ -153,6 +154,8 @@ impl Plan {
             "loads": names(self.loads.iter().map(|load| load.id).collect()),
             "targets": names(self.targets.iter().map(|target| target.name()).collect()),
             "variants": self.variants,
+            "kernel_variants": self.kernel_variants,
+            "mkfs": self.mkfs.iter().map(MkfsOption::name).collect::<Vec<_>>(),
             "rounds": self.rounds,
             "options": self.options_json(),
             "cells": self.cells().into_iter().map(cell).collect::<Vec<_>>(),
@@ -164,7 +167,10 @@ impl Plan {
         json!({
             "store": self.store.name(),
             "path": self.route.name(),
+            "flush_us": self.store.flush().map(|flush| flush.as_micros() as u64),
             "folder": self.folder,
+            "device": self.device(),
+            "dir": self.dir,
             "scale": self.scale,
             "seconds": self.duration.as_secs_f64(),
             "threads": self.threads,

@@ -170,6 +170,10 @@ pub struct Load {
     /// Space for images that a run takes at most, in bytes, by form, threads and candidates, whose
     /// own images stay for all rounds.
     pub(crate) room: fn(&Plan, Option<Form>, u32, u32) -> u64,
+    /// Length of the image of a run, in bytes, by form and threads.
+    pub(crate) length: fn(&Plan, Option<Form>, u32) -> u64,
+    /// Whether its image can be a block device.
+    pub(crate) on_device: bool,
     pub(crate) time: RunTime,
     /// How it is run with `--quick`.
     pub(crate) quick: Quick,
@@ -194,9 +198,12 @@ impl Load {
         !matches!(self.how, How::Tree(Work::Build, _))
     }
 
-    /// Why the load means nothing on a target of its own; `None` if it does.
-    pub(crate) fn left_out(&self, target: Target) -> Option<String> {
-        (self.obstacle)(target)
+    /// Why the load means nothing on a target of its own in this plan; `None` if it does.
+    pub(crate) fn left_out(&self, plan: &Plan, target: Target) -> Option<String> {
+        let has_device = plan.lent.is_some() || plan.store.flush().is_some();
+        let no_device = has_device && !self.on_device;
+        let no_device = no_device.then(|| "its image cannot be a block device".to_owned());
+        no_device.or_else(|| (self.obstacle)(target))
     }
 
     /// The targets that it is run on beside uext4.

@@ -3,7 +3,8 @@
 use crate::load::{Beside, Form, Forms, How, Load, Quick, RunTime, SMALL_FILE_DIRS, Start, Work};
 use crate::plan::Plan;
 use crate::target::Target;
-use crate::{append, queued, stored, storm};
+use crate::tree::Tree;
+use crate::{append, queued, stage, stored, storm};
 
 /// Most threads of a load: 2 GiB of address space for their stacks.
 const THREADS_MAX: u32 = 8192;
@@ -21,6 +22,11 @@ fn tree_room(plan: &Plan, _: Option<Form>, _: u32, _: u32) -> u64 {
     ((TREE_SPACE as f64 * plan.scale) as u64).max(TREE_SPACE_MIN)
 }
 
+/// Length of an image of such a load.
+fn tree_length(plan: &Plan, _: Option<Form>, _: u32) -> u64 {
+    stage::tree_image_bytes(&Tree::new(plan.scale), plan.scale)
+}
+
 /// The quick form of a load with these threads.
 const fn quick(scale: f64, seconds: f64, rounds: u32, threads: &'static [u32]) -> Quick {
     Quick { scale, seconds, rounds, threads, sizes: &[] }
@@ -28,12 +34,28 @@ const fn quick(scale: f64, seconds: f64, rounds: u32, threads: &'static [u32]) -
 
 /// The library, the kernel and no file system.
 const BARE: &[Target] = &[Target::Uext4, Target::Kernel, Target::Raw];
+/// Those, or a directory: what threads sync on.
+const SYNCING: &[Target] = &[Target::Uext4, Target::Kernel, Target::Dir, Target::Raw];
 /// What threads of ours allocate on.
-const ALLOCATING: &[Target] = &[Target::Uext4, Target::Uext4Mount, Target::Kernel];
+const ALLOCATING: &[Target] = &[Target::Uext4, Target::Uext4Mount, Target::Kernel, Target::Dir];
 /// What programs work on.
-const MOUNTED: &[Target] = &[Target::Uext4, Target::Uext4Mount, Target::Kernel, Target::Fuse2fs];
-const MOUNTED_OR_RAW: &[Target] =
-    &[Target::Uext4, Target::Uext4Mount, Target::Kernel, Target::Fuse2fs, Target::Raw];
+const MOUNTED: &[Target] = &[
+    Target::Uext4,
+    Target::Uext4Mount,
+    Target::Kernel,
+    Target::Dir,
+    Target::Fuse2fs,
+    Target::Bindfs,
+];
+const MOUNTED_OR_RAW: &[Target] = &[
+    Target::Uext4,
+    Target::Uext4Mount,
+    Target::Kernel,
+    Target::Dir,
+    Target::Fuse2fs,
+    Target::Bindfs,
+    Target::Raw,
+];
 
 /// A load of our own threads: what most of them have.
 pub(crate) const THREADS: Load = Load {
@@ -48,6 +70,8 @@ pub(crate) const THREADS: Load = Load {
     targets: BARE,
     has_journals: false,
     room: tree_room,
+    length: tree_length,
+    on_device: true,
     time: RunTime { timed: 1.0, full_s: 1.0 },
     quick: quick(1.0, 0.5, 6, &[1]),
     beside: &[],
@@ -84,6 +108,8 @@ pub static LOADS: &[Load] = &[
         space_bytes: 60_300_000_000,
         has_journals: true,
         room: |p, _, threads, _| storm::room(storm::StormKind::Own, p, threads),
+        targets: SYNCING,
+        length: |p, _, threads| storm::length(storm::StormKind::Own, p, threads),
         time: RunTime { timed: 3.0, full_s: 20.0 },
         quick: quick(0.05, 1.0, 5, &[2048]),
         beside: &[(Target::Kernel, Beside::Options("dioread_lock"))],
@@ -99,6 +125,7 @@ pub static LOADS: &[Load] = &[
         space_bytes: 2 << 30,
         targets: ALLOCATING,
         room: |p, form, threads, n| append::room(append::AppendKind::Recycle, p, form, threads, n),
+        length: |p, form, threads| append::length(append::AppendKind::Recycle, p, form, threads),
         quick: quick(0.1, 0.3, 6, &[1, 2, 16]),
         forms: Forms::Each(&[Form::Own, Form::Foreign]),
         how: How::Bench(|p, l, t, tell| append::run(append::AppendKind::Recycle, p, l, t, tell)),
@@ -113,6 +140,7 @@ pub static LOADS: &[Load] = &[
         space_bytes: 3 << 30,
         targets: ALLOCATING,
         room: |p, form, threads, n| append::room(append::AppendKind::Fill, p, form, threads, n),
+        length: |p, form, threads| append::length(append::AppendKind::Fill, p, form, threads),
         time: RunTime { timed: 0.0, full_s: 80.0 },
         quick: quick(0.01, 1.0, 6, &[64]),
         beside: &[(Target::Kernel, Beside::Options("mb_optimize_scan=0"))],
@@ -128,6 +156,7 @@ pub static LOADS: &[Load] = &[
         block_bytes: 4 << 10,
         space_bytes: 700 << 20,
         room: |p, _, _, _| stored::room(p),
+        on_device: false,
         time: RunTime { timed: 1.5, full_s: 1.0 },
         quick: quick(0.25, 0.3, 6, &[1, 2]),
         beside: &[(Target::Uext4, Beside::Options("dax_overwrite=journal"))],
@@ -142,6 +171,7 @@ pub static LOADS: &[Load] = &[
         space_bytes: 2 << 30,
         targets: MOUNTED_OR_RAW,
         room: |p, _, threads, _| storm::room(storm::StormKind::Shared, p, threads),
+        length: |p, _, threads| storm::length(storm::StormKind::Shared, p, threads),
         quick: quick(1.0, 1.0, 8, &[16]),
         how: How::Bench(|p, l, t, tell| storm::run(storm::StormKind::Shared, p, l, t, tell)),
         ..THREADS
@@ -154,6 +184,7 @@ pub static LOADS: &[Load] = &[
         sizes: &[4 << 10, 8 << 10, 12 << 10, 16 << 10],
         space_bytes: 2_500_000_000,
         room: |p, _, _, _| queued::room(p),
+        length: |p, _, _| queued::room(p),
         quick: Quick { sizes: &[4 << 10, 16 << 10], ..quick(0.1, 0.5, 6, &[1]) },
         beside: &[
             (Target::Uext4, Beside::Options("dio_completion=deferred")),
@@ -171,6 +202,8 @@ pub static LOADS: &[Load] = &[
         space_bytes: 3 << 29,
         has_journals: true,
         room: |p, _, threads, _| storm::room(storm::StormKind::Append, p, threads),
+        targets: SYNCING,
+        length: |p, _, threads| storm::length(storm::StormKind::Append, p, threads),
         time: RunTime { timed: 1.5, full_s: 2.0 },
         quick: quick(0.2, 0.5, 8, &[1]),
         how: How::Bench(|p, l, t, tell| storm::run(storm::StormKind::Append, p, l, t, tell)),
@@ -219,6 +252,7 @@ pub static LOADS: &[Load] = &[
         id: "M7",
         what: "build an image from that tree by mkfs -d (peer: mke2fs -d)",
         targets: &[Target::Uext4, Target::Mke2fs],
+        on_device: false,
         forms: Forms::OnDemand(Form::Shared),
         how: How::Tree(Work::Build, Start::Nothing),
         ..TREE

@@ -10,7 +10,7 @@ use crate::target::Target;
 impl Plan {
     /// What a load is run on, in the order of the runs of a round.
     pub(crate) fn candidates_of(&self, load: &Load, targets: &[Target]) -> Vec<Candidate> {
-        let runnable = targets.iter().filter(|target| load.left_out(**target).is_none());
+        let runnable = targets.iter().filter(|target| load.left_out(self, **target).is_none());
         let mut all: Vec<_> = runnable.flat_map(|&target| self.of_target(load, target)).collect();
         let own = all.iter().find(|c| c.target.is_own() && c.variant == DEFAULT);
         if let Some(own) = own.filter(|_| self.aa) {
@@ -37,9 +37,17 @@ impl Plan {
                 }
             }
         }
-        if target.is_own() && load.takes_variants() {
-            let asked = self.variants.iter().map(|options| Candidate::new(target, options));
+        let asked = match target {
+            Target::Kernel => &self.kernel_variants[..],
+            _ if target.is_own() => &self.variants,
+            _ => &[],
+        };
+        if load.takes_variants() {
+            let asked = asked.iter().map(|options| Candidate::new(target, options));
             variants.extend(asked.filter(|c| variants.iter().all(|v| v != c)).collect::<Vec<_>>());
+        }
+        if target.has_image() && load.takes_mkfs_options() {
+            variants.extend(self.mkfs.iter().map(|option| Candidate::made_with(target, option)));
         }
         variants
     }
@@ -48,6 +56,7 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mkfs_option::MkfsOption;
 
     fn names(load: &str, plan: &Plan) -> Vec<(&'static str, String)> {
         let load = Load::find(load).unwrap();
@@ -72,6 +81,27 @@ mod tests {
         let plan = Plan::default();
         let own = [("uext4", DEFAULT.into()), ("uext4", "dax_overwrite=journal".into())];
         assert_eq!(names("E2", &plan), [&own[..], &[("raw", DEFAULT.into())]].concat());
+    }
+
+    #[test]
+    fn options_of_the_kernel_are_its_own_and_those_of_mkfs_everybodys() {
+        let mkfs = vec![MkfsOption::new("b", "1024").unwrap()];
+        let kernel_variants = vec!["data=writeback".to_owned()];
+        let plan = Plan { kernel_variants, mkfs, ..Plan::default() };
+        let wanted = |words: [(&'static str, &str); 5]| words.map(|(t, v)| (t, v.to_owned()));
+        let b = "mkfs.b=1024";
+        let all = [
+            ("uext4", DEFAULT),
+            ("uext4", b),
+            ("kernel", DEFAULT),
+            ("kernel", "x"),
+            ("raw", DEFAULT),
+        ];
+        let mut all = wanted(all).to_vec();
+        all[3].1 = "data=writeback".to_owned();
+        all.insert(4, ("kernel", b.to_owned()));
+        assert_eq!(names("E3", &plan), all);
+        assert!(names("E4", &plan).iter().all(|(_, variant)| variant != b));
     }
 
     #[test]

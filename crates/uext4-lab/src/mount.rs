@@ -29,6 +29,8 @@ pub(crate) struct Mount {
     dir: PathBuf,
     mounted: bool,
     daemon: Option<Child>,
+    /// What the daemon serves from: unmounted after it.
+    below: Option<Box<Self>>,
 }
 
 impl Mount {
@@ -44,7 +46,12 @@ impl Mount {
             dir.as_os_str(),
         ];
         command::run("mount", &args)?;
-        Ok(Self { dir: dir.to_path_buf(), mounted: true, daemon: None })
+        Ok(Self { dir: dir.to_path_buf(), mounted: true, daemon: None, below: None })
+    }
+
+    /// A directory that somebody else has mounted, and will unmount.
+    pub(crate) fn there(dir: &Path) -> Self {
+        Self { dir: dir.to_path_buf(), mounted: false, daemon: None, below: None }
     }
 
     /// Mounts by a FUSE server, which `command` starts in the foreground. It may write to `log`.
@@ -58,7 +65,8 @@ impl Mount {
             .stderr(errors)
             .spawn()
             .doing(format_args!("starting {name}"))?;
-        let mut mount = Self { dir: dir.to_path_buf(), mounted: false, daemon: Some(daemon) };
+        let mut mount =
+            Self { dir: dir.to_path_buf(), mounted: false, daemon: Some(daemon), below: None };
         let deadline = Instant::now() + PATIENCE;
         while !is_mounted(dir).doing("reading the mount table")? {
             let ended = mount.daemon.as_mut().map(Child::try_wait).transpose().doing("waiting")?;
@@ -77,6 +85,12 @@ impl Mount {
         // Until this is answered the server may still be starting.
         fs::metadata(dir).doing("first look at the mount")?;
         Ok(mount)
+    }
+
+    /// This, served from another mount, which ends after it.
+    pub(crate) fn over(mut self, below: Self) -> Self {
+        self.below = Some(Box::new(below));
+        self
     }
 
     /// Where it is mounted.
@@ -106,7 +120,7 @@ impl Mount {
                 return Err(Error::new(format!("the daemon ended with {status}")));
             }
         }
-        Ok(())
+        self.below.take().map_or(Ok(()), |below| below.end())
     }
 
     fn unmount(&mut self) -> Result<()> {

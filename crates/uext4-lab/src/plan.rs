@@ -1,16 +1,18 @@
 //! What to run, and what is told meanwhile.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::append::Ageing;
+use crate::block_device::LentDevice;
 use crate::error::{Error, Result};
 use crate::evidence::{Resumed, RunName, TargetRun};
 use crate::jobs::FioJob;
 use crate::leftovers::Watch;
 use crate::load::{Form, Forms, How, Load};
+use crate::mkfs_option::MkfsOption;
 use crate::report::Measurement;
 use crate::stage::{Route, Store};
 use crate::storm;
@@ -30,6 +32,10 @@ pub struct Plan {
     pub folder: Option<PathBuf>,
     /// How images are opened.
     pub route: Route,
+    /// Block device that every target works on, instead of image files.
+    pub lent: Option<Arc<LentDevice>>,
+    /// Directory of the target `dir`.
+    pub dir: Option<PathBuf>,
     /// Runs of each target.
     pub rounds: u32,
     /// Part of the loads' full size, above 0 and at most 1.
@@ -43,6 +49,11 @@ pub struct Plan {
     /// Mount options of uext4, separated by commas, that loads that sync or allocate are run with
     /// beside the default.
     pub variants: Vec<String>,
+    /// Mount options of the kernel's ext4, separated by commas, that loads are run with beside the
+    /// default.
+    pub kernel_variants: Vec<String>,
+    /// Options of mke2fs that every target that works on an image is run with beside the usual.
+    pub mkfs: Vec<MkfsOption>,
     /// Forms of the loads that have several; empty: both of E1a and E4, the usual one of M4,
     /// M6 and M7.
     pub forms: Vec<Form>,
@@ -82,12 +93,16 @@ impl Default for Plan {
             store: Store::Ram,
             folder: None,
             route: Route::Natural,
+            lent: None,
+            dir: None,
             rounds: 3,
             scale: 1.0,
             threads: Vec::new(),
             duration: Duration::from_secs(10),
             operations: None,
             variants: Vec::new(),
+            kernel_variants: Vec::new(),
+            mkfs: Vec::new(),
             forms: Vec::new(),
             blocks: Vec::new(),
             aged: false,
@@ -121,6 +136,16 @@ impl Plan {
             }
         }
         plan
+    }
+
+    /// The device that every target works on.
+    pub(crate) fn device(&self) -> Option<&Path> {
+        self.lent.as_deref().map(LentDevice::path)
+    }
+
+    /// Where runs have their images, as results name it.
+    pub(crate) fn store_name(&self) -> &'static str {
+        if self.lent.is_some() { "device" } else { self.store.name() }
     }
 
     /// Numbers of threads that a load is run with.
@@ -189,6 +214,12 @@ pub enum Event<'a> {
 /// events.
 pub fn run(plan: &Plan, tell: &mut dyn FnMut(Event<'_>)) -> Result<()> {
     let _watch = plan.command.as_deref().map(Watch::start).transpose()?;
+    let ended = run_loads(plan, tell);
+    let given_back = plan.lent.as_ref().map_or(Ok(()), |device| device.give_back());
+    ended.and(given_back)
+}
+
+fn run_loads(plan: &Plan, tell: &mut dyn FnMut(Event<'_>)) -> Result<()> {
     let mut targets = Vec::new();
     for &target in &plan.targets {
         if !plan.loads.iter().any(|load| target.takes(load)) {
@@ -207,10 +238,21 @@ pub fn run(plan: &Plan, tell: &mut dyn FnMut(Event<'_>)) -> Result<()> {
         let plan = &plan.of(load);
         let mut takers = targets.clone();
         takers.retain(|target| target.takes(load));
-        for &target in &takers {
-            if let Some(reason) = load.left_out(target) {
-                tell(Event::Skipped(Some(load), target, reason));
-            }
+        takers.retain(|&target| {
+            let reason = load.left_out(plan, target);
+            let is_in = reason.is_none();
+            reason.into_iter().for_each(|why| tell(Event::Skipped(Some(load), target, why)));
+            is_in
+        });
+        if takers.is_empty() {
+            continue;
+        }
+        if let Some(dir) = plan.dir.as_deref().filter(|_| takers.contains(&Target::Dir)) {
+            let text = format!(
+                "dir is {} as it is mounted: nothing is formatted, mounted or checked by e2fsck",
+                dir.display()
+            );
+            tell(Event::Note(load, text));
         }
         let (work, start) = match load.how {
             How::Bench(run) => {
@@ -243,7 +285,7 @@ impl Plan {
             experiment: run.load.id,
             target: run.target.name(),
             variant: figure.variant.clone(),
-            store: self.store.name(),
+            store: self.store_name(),
             path: self.route.name(),
             threads: run.threads,
             bs: run.bs,

@@ -6,6 +6,7 @@ use std::fmt::Write;
 use serde::Serialize;
 
 use crate::load::Load;
+use crate::mkfs_option;
 use crate::target::Target;
 
 /// One figure of one run. Its JSON form is the interface for scripts.
@@ -92,20 +93,25 @@ pub(crate) const AA: &str = "aa";
 /// Parts of a load that are told apart: what a variant ends with.
 const LAPS: [&str; 2] = ["warm", "fresh"];
 
-/// A variant without its last word, where that is no option, and that word: journal, or part of the
-/// load.
+/// A variant without its last words, where those are no options of a mount, and these words: what
+/// the file system is made with, or part of the load.
 pub(crate) fn split_variant(variant: &str) -> (&str, &str) {
-    match variant.rsplit_once(',') {
-        Some((rest, part)) if is_part(part) => (rest, part),
-        None if is_part(variant) => (DEFAULT, variant),
-        _ => (variant, DEFAULT),
+    let mut rest = variant;
+    loop {
+        match rest.rsplit_once(',') {
+            Some((before, part)) if is_part(part) => rest = before,
+            None if is_part(rest) => return (DEFAULT, variant),
+            _ if rest.len() == variant.len() => return (variant, DEFAULT),
+            _ => return (rest, &variant[rest.len() + 1..]),
+        }
     }
 }
 
-/// Whether the last word of a variant is no option: the journal (`journal=4`, in MiB), or a part of
-/// the load.
+/// Whether the last word of a variant is no option of a mount: the journal (`journal=4`, in MiB),
+/// an option of mke2fs, or a part of the load.
 fn is_part(part: &str) -> bool {
     LAPS.contains(&part)
+        || part.starts_with(mkfs_option::PREFIX)
         || part.strip_prefix("journal=").is_some_and(|mib| mib.parse::<u32>().is_ok())
 }
 
@@ -301,6 +307,20 @@ mod tests {
                 r#""unit":"s","round":2}"#
             )
         );
+    }
+
+    #[test]
+    fn a_variant_is_split_where_its_options_end() {
+        let pairs = [
+            ("a=b,c", ("a=b,c", DEFAULT)),
+            ("a=b,journal=4", ("a=b", "journal=4")),
+            ("mkfs.b=1024", (DEFAULT, "mkfs.b=1024")),
+            ("mkfs.b=1024,warm", (DEFAULT, "mkfs.b=1024,warm")),
+            ("a,mkfs.b=1024,journal=4", ("a", "mkfs.b=1024,journal=4")),
+        ];
+        for (variant, parts) in pairs {
+            assert_eq!(split_variant(variant), parts, "{variant}");
+        }
     }
 
     #[test]

@@ -6,16 +6,22 @@
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{Advice, fadvise};
 use tempfile::TempDir;
 use uext4_device::FileDevice;
 
+use crate::block_device::is_block_device;
 use crate::command;
+use crate::directory::Folder;
 use crate::error::{Doing, Error, Result};
 use crate::leftovers;
 use crate::load::{SMALL_FILE_BYTES, SMALL_FILES};
 use crate::machine;
+use crate::mount::Mount;
+use crate::plan::Plan;
+use crate::slow_file;
 use crate::tree::{Tree, scaled};
 
 /// Where images lie.
@@ -26,6 +32,8 @@ pub enum Store {
     /// In the folder for large temporary files (`/var/tmp`): what the disk and its flushes cost,
     /// too.
     Disk,
+    /// In memory, with flushes that take so long (see [`crate::slow_file`]).
+    Slow(Duration),
 }
 
 impl Store {
@@ -35,12 +43,22 @@ impl Store {
         match self {
             Self::Ram => "ram",
             Self::Disk => "disk",
+            Self::Slow(_) => "slow",
+        }
+    }
+
+    /// What a flush takes at least, where that is set.
+    #[must_use]
+    pub const fn flush(self) -> Option<Duration> {
+        match self {
+            Self::Slow(flush) => Some(flush),
+            Self::Ram | Self::Disk => None,
         }
     }
 
     pub(crate) const fn default_folder(self) -> &'static str {
         match self {
-            Self::Ram => RAM,
+            Self::Ram | Self::Slow(_) => RAM,
             Self::Disk => "/var/tmp",
         }
     }
@@ -90,12 +108,8 @@ impl Stage {
         tree: &Tree,
         scale: f64,
     ) -> Result<Self> {
-        let small_files = u64::from(scaled(SMALL_FILES, scale)) * SMALL_FILE_BYTES as u64;
-        let entries = tree.entries.len() as u64 * 4096;
-        let data = (tree.bytes() + entries).max(small_files);
-        // Room for twice the data: an image that is almost full is another load.
-        let image_bytes = (2 * data).next_multiple_of(1 << 20).max(IMAGE_BYTES_MIN);
-        let stage = Self::new(store, folder, image_bytes)?;
+        let data = tree_data_bytes(tree, scale);
+        let stage = Self::new(store, folder, tree_image_bytes(tree, scale))?;
         // Two images with data in them, the archive, and for M7 both trees themselves.
         require_room(stage.images.path(), 3 * data)?;
         require_room(stage.sources.path(), 3 * data)?;
@@ -151,6 +165,13 @@ impl Stage {
         Ok(dir)
     }
 
+    /// A directory for the mount that another one is served from.
+    pub(crate) fn lower_mount_point(&self) -> Result<PathBuf> {
+        let dir = self.images.path().join("below");
+        std::fs::create_dir_all(&dir).doing("making the mount point")?;
+        Ok(dir)
+    }
+
     /// Length of the images, in bytes.
     pub(crate) fn image_bytes(&self) -> u64 {
         self.image_bytes
@@ -162,8 +183,21 @@ impl Stage {
     }
 }
 
+/// Bytes of the tree in an image, or of the small files if they are more.
+fn tree_data_bytes(tree: &Tree, scale: f64) -> u64 {
+    let small_files = u64::from(scaled(SMALL_FILES, scale)) * SMALL_FILE_BYTES as u64;
+    let entries = tree.entries.len() as u64 * 4096;
+    (tree.bytes() + entries).max(small_files)
+}
+
+/// Length of the images of loads on the tree: with room for twice the data, because an image that
+/// is almost full is another load.
+pub(crate) fn tree_image_bytes(tree: &Tree, scale: f64) -> u64 {
+    (2 * tree_data_bytes(tree, scale)).next_multiple_of(1 << 20).max(IMAGE_BYTES_MIN)
+}
+
 /// A folder without links in its path, and in a form that fio and the mount table do not change.
-fn plain(folder: &Path) -> Result<PathBuf> {
+pub(crate) fn plain(folder: &Path) -> Result<PathBuf> {
     let path = folder.canonicalize().doing(folder.display())?;
     let is_plain =
         |text: &str| text.chars().all(|c| c.is_alphanumeric() || "/._-+,=@%".contains(c));
@@ -206,7 +240,7 @@ fn require_room(dir: &Path, bytes: u64) -> Result<()> {
     Err(Error::new(text))
 }
 
-/// Copies an image with its holes.
+/// Copies an image file with its holes.
 pub(crate) fn copy_image(from: &Path, to: &Path) -> Result<()> {
     command::run("cp", &["--sparse=auto".as_ref(), from.as_os_str(), to.as_os_str()])?;
     Ok(())
@@ -241,38 +275,79 @@ pub(crate) enum Loop {
 #[derive(Debug)]
 pub(crate) struct Medium {
     image: PathBuf,
+    /// The loop device that was put before it.
     loop_device: Option<PathBuf>,
     direct: bool,
+    /// The folder that it is instead of an image.
+    folder: Option<Folder>,
+    /// The mount that the loop device lies over, if its flushes are slow.
+    slow: Option<Mount>,
 }
 
 impl Medium {
-    /// The image, with a loop device before it or not.
+    /// The image, with a loop device before it or not. What is a block device needs none.
     pub(crate) fn new(image: &Path, by_loop: Loop) -> Result<Self> {
-        let mut medium = Self { image: image.to_path_buf(), loop_device: None, direct: false };
+        let mut medium = Self::bare(image);
+        if is_block_device(image) {
+            return Ok(medium);
+        }
+        medium.attach(image, by_loop)?;
+        Ok(medium)
+    }
+
+    /// The image as a plan has it: with a loop device before it or not, and with slow flushes of
+    /// that in the store that has them.
+    pub(crate) fn of(plan: &Plan, image: &Path, by_loop: Loop) -> Result<Self> {
+        match plan.store.flush().filter(|_| by_loop != Loop::None) {
+            None => Self::new(image, by_loop),
+            Some(flush) => {
+                let shown = slow_file::show(plan, image, flush)?;
+                let (mut medium, place) = (Self::bare(image), shown.dir().to_path_buf());
+                medium.slow = Some(shown);
+                medium.attach(&place, by_loop)?;
+                Ok(medium)
+            }
+        }
+    }
+
+    fn bare(image: &Path) -> Self {
+        let image = image.to_path_buf();
+        Self { image, loop_device: None, direct: false, folder: None, slow: None }
+    }
+
+    fn attach(&mut self, file: &Path, by_loop: Loop) -> Result<()> {
         let attach = |direct: &str| {
             let direct = format!("--direct-io={direct}");
             let args: [&OsStr; 4] =
-                ["--find".as_ref(), "--show".as_ref(), direct.as_ref(), image.as_os_str()];
+                ["--find".as_ref(), "--show".as_ref(), direct.as_ref(), file.as_os_str()];
             command::run("losetup", &args)
         };
         let device = match by_loop {
-            Loop::None => return Ok(medium),
+            Loop::None => return Ok(()),
             Loop::Cached => attach("off")?,
             Loop::Direct => match attach("on") {
                 Ok(device) => {
-                    medium.direct = true;
+                    self.direct = true;
                     device
                 }
                 Err(_) => attach("off")?,
             },
         };
-        medium.loop_device = Some(device.trim().into());
+        self.loop_device = Some(device.trim().into());
+        Ok(())
+    }
+
+    /// A new folder of a directory that is mounted already.
+    pub(crate) fn folder_in(dir: &Path) -> Result<Self> {
+        let folder = Folder::new(dir)?;
+        let mut medium = Self::bare(folder.path());
+        medium.folder = Some(folder);
         Ok(medium)
     }
 
-    /// The loop device before the image.
-    pub(crate) fn loop_device(&self) -> Option<&Path> {
-        self.loop_device.as_deref()
+    /// The block device that a target opens, if it opens one.
+    pub(crate) fn block_device(&self) -> Option<&Path> {
+        Some(self.path()).filter(|path| is_block_device(path))
     }
 
     /// Whether the loop device passes the page cache by.
@@ -287,15 +362,22 @@ impl Medium {
 
     /// Brings what was written to the image.
     pub(crate) fn sync(&self) -> Result<()> {
+        if let Some(folder) = &self.folder {
+            return folder.sync();
+        }
         if let Some(device) = &self.loop_device {
             sync_file(device)?;
         }
         sync_file(&self.image)
     }
 
-    /// Takes the loop device away.
+    /// Takes the loop device or the folder away.
     pub(crate) fn release(mut self) -> Result<()> {
-        self.detach()
+        if let Some(folder) = self.folder.take() {
+            return folder.remove();
+        }
+        self.detach()?;
+        self.slow.take().map_or(Ok(()), Mount::end)
     }
 
     fn detach(&mut self) -> Result<()> {

@@ -24,8 +24,12 @@ pub enum Target {
     Uext4Mount,
     /// The kernel's ext4 on a loop device.
     Kernel,
+    /// A directory that is mounted already.
+    Dir,
     /// fuse2fs of e2fsprogs.
     Fuse2fs,
+    /// bindfs over the kernel's ext4: what FUSE alone costs.
+    Bindfs,
     /// `mke2fs -d`, for building images.
     Mke2fs,
     /// No file system: the same bytes and flushes, batched by hand.
@@ -34,8 +38,16 @@ pub enum Target {
 
 impl Target {
     /// All of them, uext4 first.
-    pub const ALL: [Self; 6] =
-        [Self::Uext4, Self::Uext4Mount, Self::Kernel, Self::Fuse2fs, Self::Mke2fs, Self::Raw];
+    pub const ALL: [Self; 8] = [
+        Self::Uext4,
+        Self::Uext4Mount,
+        Self::Kernel,
+        Self::Dir,
+        Self::Fuse2fs,
+        Self::Bindfs,
+        Self::Mke2fs,
+        Self::Raw,
+    ];
 
     /// Its name in commands and results.
     #[must_use]
@@ -44,7 +56,9 @@ impl Target {
             Self::Uext4 => "uext4",
             Self::Uext4Mount => "uext4-mount",
             Self::Kernel => "kernel",
+            Self::Dir => "dir",
             Self::Fuse2fs => "fuse2fs",
+            Self::Bindfs => "bindfs",
             Self::Mke2fs => "mke2fs",
             Self::Raw => "raw",
         }
@@ -62,6 +76,18 @@ impl Target {
         matches!(self, Self::Uext4 | Self::Uext4Mount)
     }
 
+    /// Whether the kernel's ext4 reads and writes the image.
+    #[must_use]
+    pub const fn is_kernel(self) -> bool {
+        matches!(self, Self::Kernel | Self::Bindfs)
+    }
+
+    /// Whether it works on an image that is there before.
+    #[must_use]
+    pub const fn has_image(self) -> bool {
+        !matches!(self, Self::Dir | Self::Mke2fs | Self::Raw)
+    }
+
     /// Whether the load means anything on this target.
     #[must_use]
     pub fn takes(self, load: &Load) -> bool {
@@ -72,13 +98,18 @@ impl Target {
     #[must_use]
     pub fn obstacle(self, plan: &Plan) -> Option<String> {
         let is_root = rustix::process::geteuid().is_root();
-        let needs_loop =
-            self == Self::Kernel || (plan.route == Route::Device && self != Self::Mke2fs);
+        // A device that is given needs none; the kernel lays the first image out on one.
+        let by_loop = plan.route == Route::Device && plan.lent.is_none();
+        let needs_loop = self.is_kernel() || (by_loop && !matches!(self, Self::Mke2fs | Self::Dir));
         if needs_loop && !is_root {
             return Some("a loop device needs root".to_owned());
         }
         if needs_loop && !Path::new("/dev/loop-control").exists() {
             return Some("this system has no loop devices".to_owned());
+        }
+        let is_slow = plan.store.flush().is_some();
+        if is_slow && self != Self::Dir && !Path::new("/dev/fuse").exists() {
+            return Some("slow flushes need /dev/fuse".to_owned());
         }
         let missing = |program: &str| {
             command::find(program).is_none().then(|| format!("{program} is not installed"))
@@ -92,16 +123,20 @@ impl Target {
                 Some("the uext4 command is not at hand".to_owned())
             }
             Self::Uext4Mount => no_fuse(),
+            Self::Dir => plan.dir.is_none().then(|| "no directory is given: --dir".to_owned()),
             Self::Kernel => missing("mount").or_else(|| missing("losetup")),
+            Self::Bindfs => {
+                Self::Kernel.obstacle(plan).or_else(|| missing("bindfs")).or_else(no_fuse)
+            }
             Self::Fuse2fs => missing("fuse2fs").or_else(no_fuse),
             Self::Mke2fs => missing("mke2fs"),
         }
     }
 
     /// The image as this target opens it.
-    pub(crate) fn medium(self, image: &Path, route: Route) -> Result<Medium> {
-        let by_loop = self == Self::Kernel || route == Route::Device;
-        Medium::new(image, if by_loop { Loop::Cached } else { Loop::None })
+    pub(crate) fn medium(self, plan: &Plan, image: &Path) -> Result<Medium> {
+        let by_loop = self.is_kernel() || plan.route == Route::Device;
+        Medium::of(plan, image, if by_loop { Loop::Cached } else { Loop::None })
     }
 
     /// Opens or mounts the file system with these mount options, separated by commas.
@@ -113,8 +148,10 @@ impl Target {
         options: &str,
     ) -> Result<Opened> {
         let device = medium.path();
-        if self == Self::Uext4 {
-            return Ok(Opened::Library(open(device, false, options)?));
+        match self {
+            Self::Uext4 => return Ok(Opened::Library(open(device, false, options)?)),
+            Self::Dir => return Ok(Opened::Mount(Mount::there(device))),
+            _ => {}
         }
         let (dir, log) = (stage.mount_point()?, stage.source("daemon.log"));
         let mount = match self {
@@ -137,7 +174,16 @@ impl Target {
                 Mount::fuse(command, &dir, &log)?
             }
             Self::Kernel => Mount::kernel(device, &dir, options)?,
-            Self::Uext4 | Self::Mke2fs | Self::Raw => return Err(Error::new("not a mount")),
+            Self::Bindfs => {
+                let below = Mount::kernel(device, &stage.lower_mount_point()?, options)?;
+                let program = command::find("bindfs").unwrap_or_else(|| "bindfs".into());
+                let mut command = Command::new(program);
+                command.arg("-f").arg(below.dir()).arg(&dir);
+                Mount::fuse(command, &dir, &log)?.over(below)
+            }
+            Self::Uext4 | Self::Dir | Self::Mke2fs | Self::Raw => {
+                return Err(Error::new("not a mount"));
+            }
         };
         Ok(Opened::Mount(mount))
     }

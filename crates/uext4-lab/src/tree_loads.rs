@@ -1,7 +1,7 @@
 //! The loads on a tree and on small files, M1 to M7.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use crate::archive;
@@ -9,15 +9,19 @@ use crate::bench::Candidate;
 use crate::build::Builds;
 use crate::check::{self, Expected};
 use crate::clock::Clock;
+use crate::directory;
 use crate::error::{Doing, Error, Result};
 use crate::evidence::{Scene, Served, TargetRun, keep_layout};
 use crate::explain::Subject;
 use crate::library;
 use crate::load::{Form, Load, SMALL_FILE_DIRS, SMALL_FILES, SmallFiles, Start, WARM_PASSES, Work};
+use crate::machine;
+use crate::mkfs_option::{self, MkfsOption};
+use crate::mount::Mount;
 use crate::mounted::{self, Workers};
 use crate::plan::{Event, Figure, Plan};
 use crate::report::DEFAULT;
-use crate::stage::{self, Stage};
+use crate::stage::{self, Medium, Stage};
 use crate::target::{Opened, Target};
 use crate::tree::{self, Tree, scaled};
 use crate::tree_explained::Looking;
@@ -38,7 +42,7 @@ pub(crate) struct Runner<'a> {
     pub(crate) builds: Builds,
     pub(crate) looking: Looking,
     /// Images to start from, made when first needed.
-    bases: HashMap<Start, PathBuf>,
+    bases: HashMap<(Start, Option<MkfsOption>), PathBuf>,
 }
 
 impl<'a> Runner<'a> {
@@ -138,26 +142,35 @@ impl<'a> Runner<'a> {
     ) -> Result<Vec<Figure>> {
         let TargetRun { load, target, form, threads, .. } = run;
         let files = self.small_files(form);
-        let image = self.stage.image("run");
+        let file = self.stage.image("run");
+        let image = self.plan.device().unwrap_or(&file);
         if work == Work::Build {
             let from = self.builds.from(self.plan, &self.stage, &self.tree, form)?;
-            return from.build(target, &image, &self.looking, note);
+            return from.build(target, &file, &self.looking, note);
         }
         let start = match (start, form) {
             (Start::Files, Some(Form::Shared)) => Start::SharedFiles,
             (start, _) => start,
         };
-        let base = self.base(start)?;
-        stage::copy_image(&base, &image)?;
-        stage::drop_cached(&image)?;
-        let medium = target.medium(&image, self.plan.route)?;
+        let medium = match &self.plan.dir {
+            Some(dir) if target == Target::Dir => self.folder(dir, start)?,
+            _ => {
+                let base = self.base(start, candidate.mkfs.as_ref())?;
+                match &self.plan.lent {
+                    Some(device) => device.write_image(&base)?,
+                    None => stage::copy_image(&base, image)?,
+                }
+                stage::drop_cached(image)?;
+                target.medium(self.plan, image)?
+            }
+        };
         let opened = target.start(self.plan, &self.stage, &medium, &candidate.options)?;
         let job = self.prepare(work, files, &opened, threads)?;
         let scene = Scene {
             plan: self.plan,
             name: run.named(&candidate.variant),
             served: Served::by(&opened),
-            device: medium.loop_device(),
+            device: medium.block_device(),
         };
         let load_itself = || {
             let laps = self.work(work, files, &opened, job, threads)?;
@@ -177,12 +190,19 @@ impl<'a> Runner<'a> {
         }
         let cpu = clock.cpu_seconds();
         told.keep()?;
-        medium.release()?;
-        let expected = Expected::after(work, files);
-        let distance = check::image(&image, expected, &self.tree)?;
-        if matches!(work, Work::Unpack | Work::Create) {
-            keep_layout(self.plan, run.named(&candidate.variant), &image)?;
-        }
+        let expected = Expected::after(work, target, files);
+        let distance = if target == Target::Dir {
+            directory::check(medium.path(), expected, &self.tree)?;
+            medium.release()?;
+            None
+        } else {
+            medium.release()?;
+            let distance = check::image(image, expected, &self.tree)?;
+            if matches!(work, Work::Unpack | Work::Create) {
+                keep_layout(self.plan, run.named(&candidate.variant), image)?;
+            }
+            distance
+        };
         let mut figures: Vec<Figure> = laps.iter().map(|lap| lap.figure(load)).collect();
         let extra = [
             ("cpu_s", cpu),
@@ -284,6 +304,35 @@ impl<'a> Runner<'a> {
         Ok(vec![Lap { variant: "default", operations, seconds: 0.0 }])
     }
 
+    /// Makes what a load starts from on an empty file system.
+    fn fill(&self, start: Start, opened: &Opened) -> Result<()> {
+        let archive = self.archive()?;
+        match (start, opened) {
+            (Start::Nothing | Start::Empty, _) => Ok(()),
+            (Start::Tree, Opened::Library(volume)) => library::unpack(volume, &archive),
+            (Start::Tree, Opened::Mount(mount)) => mounted::unpack(mount.dir(), &archive),
+            (Start::Files | Start::SharedFiles, _) => {
+                let files = self.files_of(start);
+                let workers = self.prepare(Work::Create, files, opened, 1)?;
+                self.work(Work::Create, files, opened, workers, 1).map(|_| ())
+            }
+        }
+    }
+
+    fn files_of(&self, start: Start) -> SmallFiles {
+        self.small_files((start == Start::SharedFiles).then_some(Form::Shared))
+    }
+
+    /// A new folder of a mounted directory, which holds what a load starts from.
+    fn folder(&self, dir: &Path, start: Start) -> Result<Medium> {
+        self.archive()?;
+        let medium = Medium::folder_in(dir)?;
+        self.fill(start, &Opened::Mount(Mount::there(medium.path())))?;
+        medium.sync()?;
+        machine::drop_caches();
+        Ok(medium)
+    }
+
     fn archive(&self) -> Result<PathBuf> {
         let archive = self.stage.source("tree.tar");
         if !archive.exists() {
@@ -294,14 +343,18 @@ impl<'a> Runner<'a> {
 
     /// The image that a load starts from. It is made by the kernel where that can be had, so that
     /// no other target reads what it has laid out itself; else by the library.
-    fn base(&mut self, start: Start) -> Result<PathBuf> {
-        let archive = self.archive()?;
-        if let Some(image) = self.bases.get(&start) {
+    fn base(&mut self, start: Start, mkfs: Option<&MkfsOption>) -> Result<PathBuf> {
+        self.archive()?;
+        let key = (start, mkfs.cloned());
+        if let Some(image) = self.bases.get(&key) {
             return Ok(image.clone());
         }
-        let image = self.stage.image(&format!("base-{start:?}"));
-        self.stage.format(&image)?;
-        let files = self.small_files((start == Start::SharedFiles).then_some(Form::Shared));
+        let name = MkfsOption::file_name(&format!("base-{start:?}"), mkfs);
+        let image = self.stage.image(&name);
+        match mkfs {
+            Some(option) => mkfs_option::make(&image, self.stage.image_bytes(), option)?,
+            None => self.stage.format(&image)?,
+        }
         if start != Start::Empty {
             let has_kernel = Target::Kernel.obstacle(self.plan).is_none();
             let maker = if has_kernel && self.plan.command.is_some() {
@@ -309,21 +362,14 @@ impl<'a> Runner<'a> {
             } else {
                 Target::Uext4
             };
-            let medium = maker.medium(&image, self.plan.route)?;
+            let medium = maker.medium(self.plan, &image)?;
             let opened = maker.start(self.plan, &self.stage, &medium, "")?;
-            match (start, &opened) {
-                (Start::Tree, Opened::Library(volume)) => library::unpack(volume, &archive)?,
-                (Start::Tree, Opened::Mount(mount)) => mounted::unpack(mount.dir(), &archive)?,
-                _ => {
-                    let workers = self.prepare(Work::Create, files, &opened, 1)?;
-                    self.work(Work::Create, files, &opened, workers, 1)?;
-                }
-            }
+            self.fill(start, &opened)?;
             opened.end()?;
             medium.release()?;
         }
-        check::image(&image, Expected::before(start, files), &self.tree)?;
-        self.bases.insert(start, image.clone());
+        check::image(&image, Expected::before(start, self.files_of(start)), &self.tree)?;
+        self.bases.insert(key, image.clone());
         Ok(image)
     }
 }

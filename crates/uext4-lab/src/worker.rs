@@ -3,7 +3,8 @@
 //! What: `uext4 lab worker VERB DIR DIRS FILES PART PARTS` does one pass over its part of the small
 //! files for each byte that it reads, and answers each with a byte. So processes start before the
 //! clock does, and all at once. `uext4 lab worker guard ...` is what callgrind looks at, and
-//! `uext4 lab worker watch ...` cleans up after a run that was killed.
+//! `uext4 lab worker watch ...` cleans up after a run that was killed, and
+//! `uext4 lab worker slow ...` shows an image whose flushes take long.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -57,6 +58,11 @@ pub fn serve(args: &[OsString]) -> Result<()> {
         && first == "watch"
     {
         return crate::leftovers::watch(rest);
+    }
+    if let [first, rest @ ..] = args
+        && first == "slow"
+    {
+        return crate::slow_file::serve(rest);
     }
     let wrong = || Error::new("worker: wrong arguments");
     let [verb, dir, numbers @ ..] = args else { return Err(wrong()) };

@@ -50,7 +50,7 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     // The only crate that knows rivals.
-    ("uext4-lab", &["uext4", "uext4-device", "uext4-mkfs", "uext4-fsck"]),
+    ("uext4-lab", &["uext4", "uext4-device", "uext4-mkfs", "uext4-fsck", "uext4-fuse-server"]),
     ("uext4-report", &[]),
     // Never the test kit: that knows how the engine orders its writes. The recorder is a handler of
     // a mount's requests.

@@ -108,7 +108,7 @@ fn list() -> Result<()> {
     let mut row = |cells: [&str; 7]| {
         let [id, metric, threads, block, space, peers, what] = cells;
         let line =
-            format!("{id:<3} {metric:<11} {threads:>16} {block:>6} {space:>8}  {peers:<19} {what}");
+            format!("{id:<3} {metric:<11} {threads:>16} {block:>6} {space:>8}  {peers:<26} {what}");
         writeln!(out, "{line}").at("lab", "output")
     };
     row(["id", "metric", "threads", "bytes", "space", "peers", "what"])?;

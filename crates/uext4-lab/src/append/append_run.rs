@@ -1,5 +1,6 @@
 //! Runs of a load that allocates.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use uext4::Volume;
@@ -18,6 +19,7 @@ use crate::evidence::{Served, TargetRun, keep_layout};
 use crate::explain::Subject;
 use crate::load::{Form, Load};
 use crate::machine;
+use crate::mkfs_option::MkfsOption;
 use crate::plan::{Event, Plan};
 use crate::stage::{self, Medium};
 use crate::target::{Opened, Target};
@@ -37,6 +39,11 @@ pub(crate) fn room(
 /// Images that runs start from: one, and one that each candidate has aged.
 fn bases(form: Option<Form>, candidates: u32) -> u32 {
     if form == Some(Form::Aged) { 1 + candidates } else { 1 }
+}
+
+/// Length of the image of a run, in bytes.
+pub(crate) fn length(kind: AppendKind, plan: &Plan, form: Option<Form>, threads: u32) -> u64 {
+    AppendShape::new(kind, form, threads, plan.scale).image_bytes
 }
 
 /// All runs of a load on those targets.
@@ -70,9 +77,9 @@ pub(crate) fn run(
 /// A load in a form with a number of threads.
 struct Append {
     shape: AppendShape,
-    /// The empty file system.
-    base: PathBuf,
-    /// Bytes free on it.
+    /// The empty file systems, by what they are made with.
+    bases: HashMap<Option<MkfsOption>, PathBuf>,
+    /// Bytes free on the usual one.
     free_bytes: u64,
     /// Candidates with an aged image of their own.
     aged: Vec<Aged>,
@@ -89,6 +96,13 @@ impl Experiment for Append {
     type Outcome = AppendOutcome;
 
     fn prepare(&mut self, bench: &Bench<'_>, candidate: &Candidate) -> Result<()> {
+        if let Some(mkfs) =
+            candidate.mkfs.as_ref().filter(|_| !self.bases.contains_key(&candidate.mkfs))
+        {
+            let base = bench.stage.image(&MkfsOption::file_name("base", Some(mkfs)));
+            format(&base, self.shape.image_bytes, Some(mkfs))?;
+            self.bases.insert(candidate.mkfs.clone(), base);
+        }
         if self.shape.form != Some(Form::Aged) || self.aged_by(candidate).is_some() {
             return Ok(());
         }
@@ -102,7 +116,10 @@ impl Experiment for Append {
     }
 
     fn start(&self, candidate: &Candidate) -> StartImage<'_> {
-        StartImage::Copy(self.aged_by(candidate).map_or(&self.base, |aged| &aged.image))
+        StartImage::Copy(
+            self.aged_by(candidate)
+                .map_or_else(|| &self.bases[&candidate.mkfs], |aged| &aged.image),
+        )
     }
 
     fn perform(
@@ -115,7 +132,7 @@ impl Experiment for Append {
         let opened =
             candidate.target.start(bench.plan, &bench.stage, medium, &candidate.options)?;
         let count = || {
-            let counters = Counters::of_kernel(medium.loop_device());
+            let counters = Counters::of_kernel(medium.block_device());
             match &opened {
                 Opened::Library(volume) => counters.with_volume(volume),
                 Opened::Mount(_) => counters,
@@ -172,7 +189,7 @@ impl Append {
         let what = format!("{} threads: an image of {gib:.1} GiB, sparse", shape.threads);
         bench.require_room(&what, shape.space_bytes(bases), "use --scale", tell)?;
         let base = bench.stage.image("base");
-        format(&base, shape.image_bytes)?;
+        format(&base, shape.image_bytes, None)?;
         let volume = check::clean(&base)?;
         let stat = volume.stat_fs();
         let free_bytes = stat.blocks_available * u64::from(stat.block_size);
@@ -190,7 +207,8 @@ impl Append {
             );
             tell(Event::Note(bench.load, text));
         }
-        Ok(Self { shape, base, free_bytes, aged: Vec::new() })
+        let bases = HashMap::from([(None, base)]);
+        Ok(Self { shape, bases, free_bytes, aged: Vec::new() })
     }
 
     fn aged_by(&self, candidate: &Candidate) -> Option<&Aged> {
@@ -199,7 +217,7 @@ impl Append {
 
     /// An aged image, made by the target that is to go on with it; returns how it lies.
     fn age(&self, bench: &Bench<'_>, candidate: &Candidate, image: &Path) -> Result<Figures> {
-        stage::copy_image(&self.base, image)?;
+        stage::copy_image(&self.bases[&candidate.mkfs], image)?;
         let medium = bench.medium(candidate, image)?;
         let plan = bench.plan;
         let opened = candidate.target.start(plan, &bench.stage, &medium, &candidate.options)?;

@@ -23,6 +23,6 @@ mod appenders;
 mod layout;
 
 pub use age::Ageing;
-pub(crate) use append_run::{room, run};
+pub(crate) use append_run::{length, room, run};
 pub(crate) use append_shape::AppendKind;
 pub(crate) use layout::neighbour_distance_kib;

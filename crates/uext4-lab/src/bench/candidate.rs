@@ -1,5 +1,6 @@
 //! What is compared: targets with their mount options.
 
+use crate::mkfs_option::MkfsOption;
 use crate::report::DEFAULT;
 use crate::target::Target;
 
@@ -11,12 +12,20 @@ pub(crate) struct Candidate {
     pub(crate) variant: String,
     /// Mount options, separated by commas.
     pub(crate) options: String,
+    /// What its file system is made with beside the usual.
+    pub(crate) mkfs: Option<MkfsOption>,
 }
 
 impl Candidate {
     /// A target in a variant, which is `default` or mount options.
     pub(crate) fn new(target: Target, variant: &str) -> Self {
         let options = if variant == DEFAULT { "" } else { variant };
-        Self { target, variant: variant.to_owned(), options: options.to_owned() }
+        Self { target, variant: variant.to_owned(), options: options.to_owned(), mkfs: None }
+    }
+
+    /// A target on a file system that is made with this.
+    pub(crate) fn made_with(target: Target, mkfs: &MkfsOption) -> Self {
+        let (variant, options) = (mkfs.name(), String::new());
+        Self { target, variant, options, mkfs: Some(mkfs.clone()) }
     }
 }

@@ -53,7 +53,7 @@ impl Counters {
     pub(crate) fn of_kernel(device: Option<&Path>) -> Self {
         let read = |path: String| fs::read_to_string(path).ok();
         let name = device.and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
-        let stat = name.as_ref().and_then(|name| read(format!("/sys/block/{name}/stat")));
+        let stat = name.as_ref().and_then(|name| read(format!("/sys/class/block/{name}/stat")));
         let info = name.and_then(|name| Jbd2Info::of_device(&name)).unwrap_or_default();
         Self {
             flushes: stat.and_then(|text| parse_flushes(&text)),

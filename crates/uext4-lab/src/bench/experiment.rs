@@ -41,7 +41,7 @@ pub(crate) trait Experiment {
     /// Makes what the candidate's runs need beside the image that all have.
     ///
     /// # Errors
-    /// The run ends: without it no run counts.
+    /// The candidate has no figure then.
     fn prepare(&mut self, _bench: &Bench<'_>, _candidate: &Candidate) -> Result<()> {
         Ok(())
     }
@@ -75,6 +75,16 @@ pub(crate) trait Experiment {
         image: &Path,
         outcome: &Self::Outcome,
     ) -> Result<Figures>;
+
+    /// Makes in a new folder of a mounted directory what the image would hold.
+    fn fill(&self, _bench: &Bench<'_>, _dir: &Path) -> Result<()> {
+        Ok(())
+    }
+
+    /// Whether such a folder holds what the load should have made of it.
+    fn judge_folder(&self, _dir: &Path, _outcome: &Self::Outcome) -> Result<()> {
+        Ok(())
+    }
 
     /// What is to be known about the figures of this run.
     fn remark(&self, _candidate: &Candidate, _outcome: &Self::Outcome) -> Option<String> {

@@ -48,7 +48,7 @@ impl Bench<'_> {
     /// Looks at a run of each candidate, and writes what is seen. `rates` are those of the rounds.
     ///
     /// # Errors
-    /// An early end; a candidate that cannot be prepared; a file that cannot be written.
+    /// An early end; a file that cannot be written.
     pub(super) fn explain_all<E: Experiment>(
         &self,
         experiment: &mut E,
@@ -68,9 +68,9 @@ impl Bench<'_> {
             let run = self.run_of(setting, candidate.target, round);
             let name = run.named(&candidate.variant);
             tell(Event::Run(name));
-            experiment.prepare(self, candidate)?;
+            let prepared = experiment.prepare(self, candidate);
             self.watches.set(true);
-            let done = self.run(experiment, candidate, run);
+            let done = prepared.and_then(|()| self.run(experiment, candidate, run));
             self.watches.set(false);
             let seen = self.seen.take();
             let figures = match done {

@@ -7,7 +7,7 @@ use crate::bench::files::{self, FileSystem};
 use crate::check;
 use crate::command;
 use crate::error::{Doing, Result};
-use crate::machine;
+use crate::mkfs_option::{MkfsOption, mke2fs};
 use crate::plan::Plan;
 use crate::stage::{self, Loop, Medium, Stage};
 use crate::target::{Opened, Target};
@@ -19,6 +19,7 @@ pub(crate) fn format_with(
     bytes: u64,
     arguments: &[&str],
     options: &uext4_mkfs::Options,
+    mkfs: Option<&MkfsOption>,
 ) -> Result<()> {
     if image.exists() {
         fs::remove_file(image).doing("removing an image")?;
@@ -29,20 +30,15 @@ pub(crate) fn format_with(
     // Sparse: mke2fs leaves tables of zeroes as holes.
     let file = File::create(image).and_then(|file| file.set_len(bytes));
     file.doing("making an image")?;
-    let owner = machine::caller();
-    let owner = format!("root_owner={}:{}", owner.uid, owner.gid);
-    let lazy = format!("lazy_itable_init=0,lazy_journal_init=0,{owner}");
-    let (usual, image) =
-        (["-q", "-F", "-E", &lazy, "-t", "ext4", "-b", "4096"], &*image.to_string_lossy());
-    command::run("mke2fs", &[&usual, arguments, &[image]].concat()).map(|_| ())
+    mke2fs(image, arguments, mkfs)
 }
 
 /// An empty file system as the report of E1b made it.
-pub(crate) fn format(image: &Path, bytes: u64) -> Result<()> {
+pub(crate) fn format(image: &Path, bytes: u64, mkfs: Option<&MkfsOption>) -> Result<()> {
     let options = uext4_mkfs::Options { block_size: Some(4096), ..uext4_mkfs::Options::default() };
     // Old ones know no orphan file.
-    format_with(image, bytes, &["-O", "orphan_file"], &options)
-        .or_else(|_| format_with(image, bytes, &[], &options))
+    format_with(image, bytes, &["-O", "orphan_file"], &options, mkfs)
+        .or_else(|_| format_with(image, bytes, &[], &options, mkfs))
 }
 
 /// Lays the files of a load out on an empty file system, by the kernel where that can be had, so

@@ -7,6 +7,7 @@ use std::path::Path;
 use crate::bench::candidate::Candidate;
 use crate::bench::experiment::{Experiment, Figures, StartImage};
 use crate::bench::ratio;
+use crate::block_device::LentDevice;
 use crate::error::{Doing, Error, Result};
 use crate::evidence::{Scene, Served, TargetRun};
 use crate::explain::{Seen, Timeline};
@@ -81,7 +82,7 @@ impl<'a> Bench<'a> {
     /// told.
     ///
     /// # Errors
-    /// An early end; a candidate that cannot be prepared.
+    /// An early end.
     pub(crate) fn all_rounds<E: Experiment>(
         &self,
         experiment: &mut E,
@@ -103,8 +104,8 @@ impl<'a> Bench<'a> {
                     continue;
                 }
                 tell(Event::Run(name));
-                experiment.prepare(self, candidate)?;
-                match self.run(experiment, candidate, run) {
+                let prepared = experiment.prepare(self, candidate);
+                match prepared.and_then(|()| self.run(experiment, candidate, run)) {
                     Ok((outcome, figures)) => {
                         if let Some(text) = experiment.remark(candidate, &outcome) {
                             tell(Event::Note(self.load, text));
@@ -170,7 +171,7 @@ impl<'a> Bench<'a> {
         medium: &'s Medium,
     ) -> Scene<'s> {
         let name = run.named(&candidate.variant);
-        Scene { plan: self.plan, name, served, device: medium.loop_device() }
+        Scene { plan: self.plan, name, served, device: medium.block_device() }
     }
 
     /// One run, from an image to a judged one.
@@ -180,7 +181,14 @@ impl<'a> Bench<'a> {
         candidate: &Candidate,
         run: TargetRun,
     ) -> Result<(E::Outcome, Figures)> {
+        if candidate.target == Target::Dir {
+            return self.run_in_folder(experiment, candidate, run);
+        }
         let start = experiment.start(candidate);
+        if let Some(device) = &self.plan.lent {
+            begin_on_device(start, device)?;
+            return self.run_on(experiment, candidate, run, device.path());
+        }
         if let StartImage::Itself(image) = start {
             return self.run_on(experiment, candidate, run, image);
         }
@@ -210,6 +218,26 @@ impl<'a> Bench<'a> {
         Ok((outcome, figures))
     }
 
+    /// One run in a directory that is mounted already.
+    fn run_in_folder<E: Experiment>(
+        &self,
+        experiment: &E,
+        candidate: &Candidate,
+        run: TargetRun,
+    ) -> Result<(E::Outcome, Figures)> {
+        let dir = self.plan.dir.as_deref().ok_or_else(|| Error::new("no directory is given"))?;
+        let medium = Medium::folder_in(dir)?;
+        experiment.fill(self, medium.path())?;
+        medium.sync()?;
+        machine::drop_caches();
+        let (outcome, figures) = experiment.perform(self, candidate, run, &medium)?;
+        medium.sync()?;
+        self.plan.go_on()?;
+        experiment.judge_folder(medium.path(), &outcome)?;
+        medium.release()?;
+        Ok((outcome, figures))
+    }
+
     /// Makes sure that nobody starts with a part of the image in a cache.
     pub(crate) fn cool(&self, image: &Path) -> Result<()> {
         stage::drop_cached(image)?;
@@ -222,10 +250,10 @@ impl<'a> Bench<'a> {
     pub(crate) fn medium(&self, candidate: &Candidate, image: &Path) -> Result<Medium> {
         let by_loop = match (self.plan.route, candidate.target) {
             (Route::Device, _) => Loop::Direct,
-            (Route::Natural, Target::Kernel) => Loop::Cached,
+            (Route::Natural, target) if target.is_kernel() => Loop::Cached,
             (Route::Natural, _) => Loop::None,
         };
-        Medium::new(image, by_loop)
+        Medium::of(self.plan, image, by_loop)
     }
 }
 
@@ -238,5 +266,13 @@ fn begin(start: StartImage<'_>, image: &Path) -> Result<()> {
             file.doing("making an image")
         }
         StartImage::Itself(_) => Ok(()),
+    }
+}
+
+/// Makes it on a device, which no image is on by itself.
+fn begin_on_device(start: StartImage<'_>, device: &LentDevice) -> Result<()> {
+    match start {
+        StartImage::Copy(base) | StartImage::Itself(base) => device.write_image(base),
+        StartImage::Empty(bytes) => device.clear(bytes),
     }
 }

@@ -8,7 +8,9 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use crate::block_device;
 use crate::command;
+use crate::directory;
 use crate::mount_table;
 use crate::plan::Plan;
 
@@ -30,7 +32,9 @@ pub(super) fn describe(plan: &Plan) -> Value {
         "cpus": std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
         "governor": governor,
         "memory_kib": memory,
-        "store": plan.store.name(),
+        "store": plan.store_name(),
+        "device": plan.device().map(block_device::describe),
+        "dir": plan.dir.as_deref().map(directory::describe),
         "store_folder": plan.folder(),
         "store_device": store.as_ref().map(|store| &store.0),
         "store_file_system": store.as_ref().map(|store| &store.1),

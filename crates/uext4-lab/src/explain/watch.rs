@@ -33,7 +33,7 @@ pub(crate) struct Subject<'a> {
 impl<'a> Subject<'a> {
     /// What a target has opened on a medium.
     pub(crate) fn of(opened: &'a Opened, medium: &'a Medium) -> Self {
-        let device = medium.loop_device();
+        let device = medium.block_device();
         match opened {
             Opened::Library(volume) => Self { volume: Some(volume), device, ..Self::default() },
             Opened::Mount(mount) => {
@@ -44,12 +44,12 @@ impl<'a> Subject<'a> {
 
     /// A volume of this process.
     pub(crate) fn volume(volume: &'a Volume, medium: &'a Medium) -> Self {
-        Self { volume: Some(volume), device: medium.loop_device(), ..Self::default() }
+        Self { volume: Some(volume), device: medium.block_device(), ..Self::default() }
     }
 
     /// No file system.
     pub(crate) fn raw(medium: &'a Medium) -> Self {
-        Self { device: medium.loop_device(), ..Self::default() }
+        Self { device: medium.block_device(), ..Self::default() }
     }
 }
 

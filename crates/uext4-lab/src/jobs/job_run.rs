@@ -20,7 +20,7 @@ use crate::target::{Opened, Target};
 
 /// What a job file can be run on.
 pub const FIO_TARGETS: &[Target] =
-    &[Target::Uext4, Target::Uext4Mount, Target::Kernel, Target::Fuse2fs];
+    &[Target::Uext4, Target::Uext4Mount, Target::Kernel, Target::Fuse2fs, Target::Bindfs];
 
 /// A job file of fio(1), which fio has parsed.
 #[derive(Clone, Debug)]

@@ -203,7 +203,7 @@ fn on_kernel(
     let opened = candidate.target.start(bench.plan, &bench.stage, medium, &candidate.options)?;
     let Opened::Mount(mount) = &opened else { return Err(Error::new("not a mount")) };
     let file = mount.dir().join(NAME);
-    let count = || Counters::of_kernel(medium.loop_device());
+    let count = || Counters::of_kernel(medium.block_device());
     let subject = Subject::of(&opened, medium);
     let scene = bench.scene(run, candidate, Served::by(&opened), medium);
     let measured = if candidate.variant == Beside::LIBAIO {
@@ -232,7 +232,7 @@ fn on_library(
 ) -> Result<(QueuedOutcome, Figures)> {
     let memory = submitter::memory(job.bytes)?;
     let mut ring = LibraryRing::new(volume, &memory)?;
-    let count = || Counters::of_kernel(medium.loop_device()).with_volume(volume);
+    let count = || Counters::of_kernel(medium.block_device()).with_volume(volume);
     let deferred = || volume.stats().number("direct_completions_deferred").unwrap_or(0);
     let before = deferred();
     let work = || submitter::run(&mut ring, job, memory);

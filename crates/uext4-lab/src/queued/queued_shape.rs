@@ -45,7 +45,7 @@ impl QueuedShape {
 /// Makes the image with the file in it.
 pub(crate) fn make_image(plan: &Plan, stage: &Stage, shape: QueuedShape) -> Result<PathBuf> {
     let image = stage.image("run");
-    format(&image, shape.image_bytes())?;
+    format(&image, shape.image_bytes(), None)?;
     let fill = |offset: u64, data: &mut [u8]| {
         data.fill(0x34);
         stamp(data, offset, LAID_OUT);

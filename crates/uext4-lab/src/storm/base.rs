@@ -6,10 +6,11 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::bench::files::FileSystem;
+use crate::bench::files::{Directory, FileSystem};
 use crate::bench::{format_with, lay_out};
 use crate::error::Result;
 use crate::fio::is_installed;
+use crate::mkfs_option::MkfsOption;
 use crate::plan::Plan;
 use crate::stage::Stage;
 use crate::storm::content::{LAID_OUT, stamp};
@@ -18,19 +19,34 @@ use crate::storm::storm_shape::{BLOCK, StormKind, StormShape};
 use crate::target::Opened;
 
 /// Makes the image of a shape.
-pub(crate) fn make(plan: &Plan, stage: &Stage, shape: &StormShape) -> Result<PathBuf> {
-    let image = stage.image("base");
-    format(&image, shape)?;
+pub(crate) fn make(
+    plan: &Plan,
+    stage: &Stage,
+    shape: &StormShape,
+    mkfs: Option<&MkfsOption>,
+) -> Result<PathBuf> {
+    let image = stage.image(&MkfsOption::file_name("base", mkfs));
+    format(&image, shape, mkfs)?;
     lay_out(plan, stage, &image, |opened, files| match opened {
-        Opened::Mount(mount) if shape.kind == StormKind::Own && is_installed() => {
-            storm_fio::lay_out(shape, mount.dir(), &stage.source("fio.json"), &plan.stop)
-        }
-        _ => (0..shape.files()).try_for_each(|number| file(files, shape, number)),
+        Opened::Mount(mount) => fill(plan, stage, shape, mount.dir()),
+        Opened::Library(_) => make_files(files, shape),
     })?;
     Ok(image)
 }
 
-fn format(image: &Path, shape: &StormShape) -> Result<()> {
+/// Lays the files of a shape out in a directory.
+pub(crate) fn fill(plan: &Plan, stage: &Stage, shape: &StormShape, dir: &Path) -> Result<()> {
+    if shape.kind == StormKind::Own && is_installed() {
+        return storm_fio::lay_out(shape, dir, &stage.source("fio.json"), &plan.stop);
+    }
+    make_files(&Directory(dir), shape)
+}
+
+fn make_files(files: &dyn FileSystem, shape: &StormShape) -> Result<()> {
+    (0..shape.files()).try_for_each(|number| file(files, shape, number))
+}
+
+fn format(image: &Path, shape: &StormShape, mkfs: Option<&MkfsOption>) -> Result<()> {
     let options = uext4_mkfs::Options {
         block_size: Some(4096),
         reserved_percent: Some(1.0),
@@ -38,7 +54,8 @@ fn format(image: &Path, shape: &StormShape) -> Result<()> {
         ..uext4_mkfs::Options::default()
     };
     let journal = format!("size={}", shape.journal_mib);
-    format_with(image, shape.image_bytes(), &["-m", "1", "-J", &journal], &options)
+    let bytes = mkfs.map_or_else(|| shape.image_bytes(), |_| shape.roomy_image_bytes());
+    format_with(image, bytes, &["-m", "1", "-J", &journal], &options, mkfs)
 }
 
 /// Lays a file out: empty, allocated, or written where all threads share it.

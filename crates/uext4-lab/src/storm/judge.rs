@@ -3,7 +3,7 @@
 //! What: files have their sizes, and each block that our own threads wrote holds its last write.
 //! A target does not read back what it wrote itself, where there is another.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -47,7 +47,7 @@ pub(super) fn files(
         Err(Error::new(format!("{} has {size} bytes", shape.name(number))))
     });
     let has_kernel = Target::Kernel.obstacle(bench.plan).is_none();
-    let by_kernel = has_kernel && writer != Target::Kernel;
+    let by_kernel = has_kernel && !writer.is_kernel();
     let read_back = whole.and_then(|()| match writes.is_empty() || by_kernel {
         true => Ok(()),
         false => content::check(shape, writes, &mut read_by_library(shape, &volume)),
@@ -60,6 +60,29 @@ pub(super) fn files(
     Ok(())
 }
 
+/// Of a folder of a directory that is mounted already.
+pub(super) fn folder(shape: &StormShape, dir: &Path, writes: &[u64]) -> Result<()> {
+    for number in 0..shape.files() {
+        let name = shape.name(number);
+        let size = fs::metadata(dir.join(&name)).doing(&name)?.len();
+        if size != shape.file_bytes && shape.kind != StormKind::Append {
+            return Err(Error::new(format!("{name} has {size} bytes")));
+        }
+    }
+    match writes.is_empty() {
+        true => Ok(()),
+        false => content::check(shape, writes, &mut read_in(shape, dir)),
+    }
+}
+
+fn read_in<'a>(shape: &'a StormShape, dir: &'a Path) -> Box<ReadBlock<'a>> {
+    Box::new(move |number, block, data| {
+        let file = File::open(dir.join(shape.name(number)));
+        let at = u64::from(block) * BLOCK as u64;
+        file.and_then(|file| file.read_exact_at(data, at)).doing("reading back")
+    })
+}
+
 fn read_by_kernel(
     bench: &Bench<'_>,
     shape: &StormShape,
@@ -69,12 +92,7 @@ fn read_by_kernel(
     let medium = Medium::new(image, Loop::Cached)?;
     let opened = Target::Kernel.start(bench.plan, &bench.stage, &medium, "ro")?;
     let Opened::Mount(mount) = &opened else { return Err(Error::new("not a mount")) };
-    let mut read = |number: u32, block: u32, data: &mut [u8]| {
-        let file = File::open(mount.dir().join(shape.name(number)));
-        let at = u64::from(block) * BLOCK as u64;
-        file.and_then(|file| file.read_exact_at(data, at)).doing("reading back")
-    };
-    let found = content::check(shape, writes, &mut read);
+    let found = content::check(shape, writes, &mut read_in(shape, mount.dir()));
     opened.end()?;
     medium.release()?;
     found

@@ -1,5 +1,6 @@
 //! Runs of a load that syncs.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +19,7 @@ use crate::explain::Subject;
 use crate::fio::is_installed;
 use crate::load::Load;
 use crate::machine;
+use crate::mkfs_option::MkfsOption;
 use crate::plan::{Event, Plan};
 use crate::report::DEFAULT;
 use crate::stage::{Loop, Medium, Route};
@@ -56,9 +58,19 @@ fn with_journal(kind: StormKind, candidate: Candidate, journal_mib: u32) -> Cand
 
 /// Space that a run takes at most, in bytes, with the largest journal.
 pub(crate) fn room(kind: StormKind, plan: &Plan, threads: u32) -> u64 {
+    largest(kind, plan, threads).space_bytes(plan.operations)
+}
+
+/// Length of the image of a run with the largest journal, in bytes.
+pub(crate) fn length(kind: StormKind, plan: &Plan, threads: u32) -> u64 {
+    let shape = largest(kind, plan, threads);
+    if plan.mkfs.is_empty() { shape.image_bytes() } else { shape.roomy_image_bytes() }
+}
+
+fn largest(kind: StormKind, plan: &Plan, threads: u32) -> StormShape {
     let journal = plan.journals.iter().copied().max().unwrap_or(JOURNAL_MIB);
     let journal = if kind == StormKind::Shared { JOURNAL_MIB } else { journal };
-    StormShape::new(kind, threads, journal, plan.scale).space_bytes(plan.operations)
+    StormShape::new(kind, threads, journal, plan.scale)
 }
 
 /// All runs of a load on those targets.
@@ -85,8 +97,9 @@ pub(crate) fn run(
             if bench.is_done(setting, &candidates) {
                 continue;
             }
-            let base = base::make(plan, &bench.stage, &shape)?;
-            let mut storm = Storm { shape, base, operations: None };
+            let base = base::make(plan, &bench.stage, &shape, None)?;
+            let bases = HashMap::from([(None, base)]);
+            let mut storm = Storm { shape, bases, operations: None };
             storm.calibrate(&bench, setting, tell)?;
             bench.all_rounds(&mut storm, setting, &candidates, tell)?;
         }
@@ -97,7 +110,8 @@ pub(crate) fn run(
 /// A load with a number of threads and a journal.
 struct Storm {
     shape: StormShape,
-    base: PathBuf,
+    /// The images that runs start from, by what the file system is made with.
+    bases: HashMap<Option<MkfsOption>, PathBuf>,
     /// Writes of each thread, where every target makes the same number.
     operations: Option<u32>,
 }
@@ -105,10 +119,19 @@ struct Storm {
 impl Experiment for Storm {
     type Outcome = StormOutcome;
 
+    fn prepare(&mut self, bench: &Bench<'_>, candidate: &Candidate) -> Result<()> {
+        if !self.bases.contains_key(&candidate.mkfs) {
+            let mkfs = candidate.mkfs.as_ref();
+            let base = base::make(bench.plan, &bench.stage, &self.shape, mkfs)?;
+            self.bases.insert(candidate.mkfs.clone(), base);
+        }
+        Ok(())
+    }
+
     fn start(&self, candidate: &Candidate) -> StartImage<'_> {
         match candidate.target {
             Target::Raw => StartImage::Empty(self.shape.image_bytes()),
-            _ => StartImage::Copy(&self.base),
+            _ => StartImage::Copy(self.base(candidate)),
         }
     }
 
@@ -146,6 +169,14 @@ impl Experiment for Storm {
         Ok(Figures::new())
     }
 
+    fn fill(&self, bench: &Bench<'_>, dir: &Path) -> Result<()> {
+        base::fill(bench.plan, &bench.stage, &self.shape, dir)
+    }
+
+    fn judge_folder(&self, dir: &Path, outcome: &StormOutcome) -> Result<()> {
+        judge::folder(&self.shape, dir, &outcome.more.writes)
+    }
+
     fn remark(&self, candidate: &Candidate, outcome: &StormOutcome) -> Option<String> {
         let (name, variant) = (candidate.target.name(), &candidate.variant);
         let (done, seconds) = (outcome.operations, outcome.seconds);
@@ -157,6 +188,11 @@ impl Experiment for Storm {
 }
 
 impl Storm {
+    fn base(&self, candidate: &Candidate) -> &Path {
+        // It was prepared.
+        &self.bases[&candidate.mkfs]
+    }
+
     /// Finds how many writes each thread makes: as many as uext4 does in the time of the plan.
     fn calibrate(
         &mut self,
@@ -202,10 +238,11 @@ impl Storm {
     /// Whether loop devices over the store pass its page cache by; `None` if none is used.
     fn store_takes_direct_io(&self, bench: &Bench<'_>) -> Result<Option<bool>> {
         let plan = bench.plan;
-        if plan.route != Route::Device || Target::Kernel.obstacle(plan).is_some() {
+        let by_loop = plan.route == Route::Device && plan.lent.is_none();
+        if !by_loop || Target::Kernel.obstacle(plan).is_some() {
             return Ok(None);
         }
-        let medium = Medium::new(&self.base, Loop::Direct)?;
+        let medium = Medium::new(&self.bases[&None], Loop::Direct)?;
         let direct = medium.is_direct();
         medium.release()?;
         Ok(Some(direct))
@@ -244,14 +281,14 @@ impl Storm {
         let device = FileDevice::open_with(medium.path(), &file).doing("opening the image")?;
         let device = Arc::new(device);
         // A loop device counts its flushes itself, for every target alike.
-        let meter = medium.loop_device().is_none().then(|| MeteredDevice::new(device.clone()));
+        let meter = medium.block_device().is_none().then(|| MeteredDevice::new(device.clone()));
         let meter = meter.map(Arc::new);
         let volume = match &meter {
             Some(meter) => Volume::open(meter.clone(), options)?,
             None => Volume::open(device, options)?,
         };
         let count = || {
-            let mut counters = Counters::of_kernel(medium.loop_device()).with_volume(&volume);
+            let mut counters = Counters::of_kernel(medium.block_device()).with_volume(&volume);
             if let Some(meter) = &meter {
                 let read = meter.read_meter();
                 counters.flushes = Some(read.flushes + read.fua_writes);
@@ -278,7 +315,7 @@ impl Storm {
         let opened =
             candidate.target.start(bench.plan, &bench.stage, medium, &candidate.options)?;
         let Opened::Mount(mount) = &opened else { return Err(Error::new("not a mount")) };
-        let count = || Counters::of_kernel(medium.loop_device());
+        let count = || Counters::of_kernel(medium.block_device());
         let limits = self.limits(bench);
         let by_fio = is_installed() && self.shape.kind != StormKind::Append;
         let log = bench.stage.source("fio.json");

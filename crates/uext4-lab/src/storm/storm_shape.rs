@@ -94,6 +94,12 @@ impl StormShape {
         (data + data / 8 + self.journal_bytes() + (128 << 20)).next_multiple_of(1 << 20)
     }
 
+    /// The same of a file system that is made in another way: with small blocks a journal must be
+    /// less than half of it.
+    pub(crate) fn roomy_image_bytes(&self) -> u64 {
+        self.image_bytes() + self.journal_bytes()
+    }
+
     /// Space that one run takes at most, in bytes, if each thread makes at most so many writes.
     /// Images are sparse and the files only allocated, so this is what is written.
     pub(crate) fn space_bytes(&self, operations: Option<u32>) -> u64 {

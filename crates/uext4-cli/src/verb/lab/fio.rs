@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use uext4_lab::{FIO_TARGETS, FioJob, Plan, Target, distinct_variants};
+use uext4_lab::{FIO_TARGETS, FioJob, Plan, Route, Target, distinct_variants};
 
 use super::measuring::{Kept, measure};
 use super::run::{route, store, target};
@@ -31,7 +31,7 @@ const EXAMPLES: Examples = &[
 pub(crate) struct Args {
     /// Job file; its `directory` is set by the lab, and for `uext4` its engine
     job: PathBuf,
-    /// Targets, separated by commas: uext4, uext4-mount, kernel, fuse2fs
+    /// Targets, separated by commas: uext4, uext4-mount, kernel, fuse2fs, bindfs
     #[arg(long, value_delimiter = ',', default_value = "uext4,uext4-mount,kernel,fuse2fs")]
     targets: Vec<String>,
     /// uext4's engine for fio, for the target `uext4`: `cargo xtask fio` builds it and prints its
@@ -41,7 +41,8 @@ pub(crate) struct Args {
     /// Size of the file system (sparse): what the job's files need at most
     #[arg(long, default_value = "4G")]
     image_size: String,
-    /// Where images lie: ram or disk
+    /// Where images lie: ram, disk, or slow=US: ram with flushes that take so many microseconds
+    /// (slow: 2,000)
     #[arg(long, default_value = "ram")]
     store: String,
     /// Folder for images, instead of /dev/shm or /var/tmp
@@ -85,7 +86,8 @@ fn prepare(args: &Args) -> Result<Plan> {
     })?;
     let variants = distinct_variants(&args.variant).map_err(failed)?;
     let targets = args.targets.iter().map(|name| fio_target(name)).collect::<Result<_>>()?;
-    let (store, route) = (store(&args.store)?, route(&args.path)?);
+    let store = store(&args.store)?;
+    let route = if store.flush().is_some() { Route::Device } else { route(&args.path)? };
     let job = FioJob::read(&args.job, args.engine.as_deref(), size).map_err(failed)?;
     Ok(Plan {
         loads: vec![job.load()],
@@ -109,5 +111,6 @@ fn fio_target(name: &str) -> Result<Target> {
     if FIO_TARGETS.contains(&target) {
         return Ok(target);
     }
-    Err(Why::new("fio needs a file system: uext4, uext4-mount, kernel or fuse2fs").at("lab", name))
+    Err(Why::new("fio needs a file system: uext4, uext4-mount, kernel, fuse2fs or bindfs")
+        .at("lab", name))
 }

@@ -27,7 +27,12 @@ pub(super) struct Kept<'a> {
 
 /// Runs the verb.
 pub(super) fn run(args: &Args) -> Result<()> {
-    let plan = run::plan(args).map_err(not_measured)?;
+    let mut plan = run::plan(args).map_err(not_measured)?;
+    if let Some(path) = &args.device {
+        let taken =
+            run::plain(path).and_then(|path| plan.take_device(&path, args.force).map_err(failed));
+        taken.map_err(not_measured)?;
+    }
     let Args { json, resume, dry_run, .. } = *args;
     measure(plan, &Kept { json, out: args.out.as_deref(), resume, dry_run })
 }
@@ -40,6 +45,7 @@ pub(super) fn measure(mut plan: Plan, kept: &Kept<'_>) -> Result<()> {
         return Err(not_measured(Failure::line(&text)));
     }
     plan.require_room(&cells).map_err(|error| not_measured(failed(error)))?;
+    plan.require_directory().map_err(|error| not_measured(failed(error)))?;
     if kept.dry_run {
         return tell_plan(&plan, &cells);
     }

@@ -1,6 +1,6 @@
 //! `uext4 lab run`: its command line, and the plan that it asks for.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use uext4_lab::{Ageing, Form, LOADS, Load, Plan, Route, Store, Target, distinct_variants};
 
 use super::{failed, not_measured, sets};
-use crate::failure::{Failure, Result, Why};
+use crate::failure::{At, Failure, Result, Why};
 
 #[derive(clap::Args)]
 #[command(after_help = loads())]
@@ -22,7 +22,8 @@ pub(crate) struct Args {
     /// Own targets, separated by commas
     #[arg(long, value_delimiter = ',', default_value = "uext4,uext4-mount")]
     own: Vec<String>,
-    /// Where images lie: ram or disk
+    /// Where images lie: ram, disk, or slow=US: ram with flushes that take so many microseconds
+    /// (slow: 2,000)
     #[arg(long, default_value = "ram")]
     store: String,
     /// Folder for images, instead of /dev/shm or /var/tmp
@@ -31,6 +32,16 @@ pub(crate) struct Args {
     /// How images are opened: natural (the file) or device (a loop device for every target)
     #[arg(long, default_value = "natural")]
     path: String,
+    /// Block device that every target works on, instead of image files: its content is lost
+    #[arg(long, value_name = "DEV", conflicts_with = "path")]
+    pub(super) device: Option<PathBuf>,
+    /// Use the device of --device though something is on it
+    #[arg(long, requires = "device")]
+    pub(super) force: bool,
+    /// Directory that is mounted already, as the target `dir` in the place of `kernel`: loads run
+    /// in new folders of it, which are removed; nothing is formatted, mounted or checked by e2fsck
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
     /// Numbers of threads, separated by commas, instead of the loads' own
     #[arg(long, value_delimiter = ',')]
     threads: Vec<String>,
@@ -44,11 +55,13 @@ pub(crate) struct Args {
     /// default; several times for several variants
     #[arg(long)]
     variant: Vec<String>,
-    /// Values of a mount option of uext4, separated by commas, each of them a variant beside the
-    /// default; several times for several options (on, off: the option and its no-form)
+    /// Values of a mount option of uext4, or after `kernel.` of the kernel's ext4, or after
+    /// `mkfs.` of an option of mke2fs (mkfs.b=1024,4096), separated by commas, each of them a
+    /// variant beside the default; several times for several options (on, off: the option and its
+    /// no-form)
     #[arg(long, value_name = "OPTION=VALUES")]
     set: Vec<String>,
-    /// Every combination of the values of --set, instead of one option at a time
+    /// Every combination of the mount options of --set, instead of one option at a time
     #[arg(long, requires = "set")]
     combine: bool,
     /// Forms, separated by commas: own and foreign of E1a, read and write of E4 (both if none is
@@ -102,6 +115,9 @@ pub(crate) struct Args {
 
 /// Journals that mke2fs makes of blocks of 4 KiB, in MiB.
 const JOURNAL_MIB: std::ops::RangeInclusive<u32> = 4..=40_000;
+/// A flush of the store `slow`: that of a cheap SSD.
+const FLUSH: Duration = Duration::from_micros(2000);
+const FLUSH_US: std::ops::RangeInclusive<u64> = 1..=10_000_000;
 const SECONDS_MAX: f64 = 86_400.0;
 const CHURN_MAX: f64 = 1000.0;
 
@@ -120,14 +136,24 @@ pub(super) fn plan(args: &Args) -> Result<Plan> {
         args.loads.iter().map(find).collect::<Result<_>>()?
     };
     let targets = args.own.iter().chain(&args.peer).filter(|name| *name != "none");
-    let targets = targets.map(|name| target(name)).collect::<Result<Vec<_>>>()?;
+    let mut targets = targets.map(|name| target(name)).collect::<Result<Vec<_>>>()?;
+    if args.dir.is_some() && !targets.contains(&Target::Dir) {
+        // In the place of the kernel's ext4 on an image.
+        targets.retain(|target| *target != Target::Kernel);
+        targets.push(Target::Dir);
+    }
     if targets.is_empty() {
         return Err(not_measured(Failure::line("lab: nothing to run: --own and --peer are none")));
     }
     if !(args.scale > 0.0 && args.scale <= 1.0) {
         return Err(Why::new("scale must be above 0 and at most 1").at("lab", args.scale));
     }
-    let variants = [args.variant.clone(), sets::variants(&args.set, args.combine)?].concat();
+    let store = store(&args.store)?;
+    if args.device.is_some() && store.flush().is_some() {
+        return Err(Why::new("--device has its own flushes, not slow ones").at("lab", &args.store));
+    }
+    let sets = sets::variants(&args.set, args.combine)?;
+    let variants = [args.variant.clone(), sets.own].concat();
     let form = |name: &String| Form::find(name).ok_or_else(|| wrong("form", name));
     let churn = args.churn.parse().ok().filter(|churn| (0.0..=CHURN_MAX).contains(churn));
     let churn = churn.ok_or_else(|| Why::new("churn must be 0 to 1,000").at("lab", &args.churn))?;
@@ -137,9 +163,15 @@ pub(super) fn plan(args: &Args) -> Result<Plan> {
     })?;
     Ok(Plan {
         targets,
-        store: store(&args.store)?,
+        store,
         folder: args.folder.clone(),
-        route: route(&args.path)?,
+        route: if args.device.is_some() || store.flush().is_some() {
+            Route::Device
+        } else {
+            route(&args.path)?
+        },
+        dir: args.dir.as_deref().map(plain).transpose()?,
+        lent: None,
         rounds: args.rounds,
         scale: args.scale,
         threads: numbers(&args.threads, |_| true, "not a number of threads")?
@@ -149,6 +181,8 @@ pub(super) fn plan(args: &Args) -> Result<Plan> {
         duration: Duration::from_secs_f64(seconds),
         operations: numbers(args.ops.as_slice(), |n| n > 0, "not a number of writes")?.pop(),
         variants: distinct_variants(&variants).map_err(failed)?,
+        kernel_variants: sets.kernel,
+        mkfs: sets.mkfs,
         forms: args.form.iter().map(form).collect::<Result<_>>()?,
         blocks: numbers(&args.bs, is_request, "a request has 4 KiB to 1 MiB, in units of 4 KiB")?,
         aged: args.aged,
@@ -179,13 +213,27 @@ pub(super) fn target(name: &str) -> Result<Target> {
 }
 
 pub(super) fn store(name: &str) -> Result<Store> {
-    let store = [Store::Ram, Store::Disk].into_iter().find(|store| store.name() == name);
-    store.ok_or_else(|| wrong("store", name))
+    let slow = |flush: Duration| Ok(Store::Slow(flush));
+    match (name, name.strip_prefix("slow=")) {
+        ("ram", _) => Ok(Store::Ram),
+        ("disk", _) => Ok(Store::Disk),
+        ("slow", _) => slow(FLUSH),
+        (_, Some(text)) => match text.parse() {
+            Ok(us) if FLUSH_US.contains(&us) => slow(Duration::from_micros(us)),
+            _ => Err(Why::new("a flush takes 1 to 10,000,000 microseconds").at("lab", name)),
+        },
+        _ => Err(wrong("store", name)),
+    }
 }
 
 pub(super) fn route(name: &str) -> Result<Route> {
     let route = [Route::Natural, Route::Device].into_iter().find(|route| route.name() == name);
     route.ok_or_else(|| wrong("path", name))
+}
+
+/// The device or directory itself, where a link names it.
+pub(super) fn plain(path: &Path) -> Result<PathBuf> {
+    path.canonicalize().at("lab", path.display())
 }
 
 /// Whether a request of E4 can have so many bytes.

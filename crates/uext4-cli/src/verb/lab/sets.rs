@@ -1,4 +1,7 @@
-//! `--set opt=a,b`: variants of uext4 from values of its options.
+//! `--set opt=a,b`: variants from values of options: of uext4, of the kernel's mount (`kernel.opt`)
+//! and of the file system (`mkfs.b`).
+
+use uext4_lab::MkfsOption;
 
 use crate::failure::{Result, Why};
 
@@ -6,45 +9,73 @@ use super::failed;
 
 /// Most variants: a slip of the keyboard must not ask for a year of runs.
 const VARIANTS_MAX: usize = 256;
+const KERNEL: &str = "kernel.";
+const MKFS: &str = "mkfs.";
+
+/// The variants that options ask for.
+#[derive(Debug, Default)]
+pub(super) struct Sets {
+    /// Mount options of uext4.
+    pub(super) own: Vec<String>,
+    /// Those of the kernel's ext4.
+    pub(super) kernel: Vec<String>,
+    /// Options of mke2fs.
+    pub(super) mkfs: Vec<MkfsOption>,
+}
 
 /// The variants that these words ask for: each value of each option beside the default, or every
-/// combination of them.
-pub(super) fn variants(words: &[String], combine: bool) -> Result<Vec<String>> {
-    let sets = words.iter().map(|word| values(word)).collect::<Result<Vec<_>>>()?;
-    let variants: Vec<String> = if combine {
-        let join = |all: Vec<String>, set: &Vec<String>| -> Vec<String> {
-            let with = |before: &String| -> Vec<String> {
-                let join = |value: &String| match before.is_empty() {
-                    true => value.clone(),
-                    false => format!("{before},{value}"),
-                };
-                set.iter().map(join).collect()
-            };
-            all.iter().flat_map(with).take(VARIANTS_MAX + 1).collect()
-        };
-        let all = sets.iter().fold(vec![String::new()], join);
-        all.into_iter().filter(|variant| !variant.is_empty()).collect()
-    } else {
-        sets.into_iter().flatten().collect()
-    };
-    if variants.len() > VARIANTS_MAX {
+/// combination of the mount options of a target.
+pub(super) fn variants(words: &[String], combine: bool) -> Result<Sets> {
+    let (mut own, mut kernel, mut mkfs) = (Vec::new(), Vec::new(), Vec::new());
+    for word in words {
+        let (option, values) = split(word)?;
+        let each = values.split(',');
+        if let Some(letter) = option.strip_prefix(MKFS) {
+            let made = each.map(|value| MkfsOption::new(letter, value).map_err(failed));
+            mkfs.extend(made.collect::<Result<Vec<_>>>()?);
+        } else if let Some(option) = option.strip_prefix(KERNEL) {
+            let taken = each.map(|value| of_kernel(option, value)).collect::<Result<Vec<_>>>()?;
+            kernel.push(taken.into_iter().flatten().collect());
+        } else {
+            own.push(each.map(|value| of_uext4(option, value)).collect::<Result<_>>()?);
+        }
+    }
+    let sets = Sets { own: all(own, combine), kernel: all(kernel, combine), mkfs };
+    if sets.own.len() + sets.kernel.len() + sets.mkfs.len() > VARIANTS_MAX {
         let why = format!("{} options ask for more than {VARIANTS_MAX} variants", words.len());
         return Err(Why::new(why).at("lab", "--set"));
     }
-    Ok(variants)
+    Ok(sets)
 }
 
-/// The options of `opt=a,b`. `on` and `off` stand for the option and `noopt`, where it has no
-/// value.
-fn values(word: &str) -> Result<Vec<String>> {
-    let (option, values) = word
-        .split_once('=')
+/// Values of options one after the other, or every combination of them.
+fn all(sets: Vec<Vec<String>>, combine: bool) -> Vec<String> {
+    if !combine {
+        return sets.into_iter().flatten().collect();
+    }
+    let join = |all: Vec<String>, set: &Vec<String>| -> Vec<String> {
+        let with = |before: &String| -> Vec<String> {
+            let join = |value: &String| match before.is_empty() {
+                true => value.clone(),
+                false => format!("{before},{value}"),
+            };
+            set.iter().map(join).collect()
+        };
+        all.iter().flat_map(with).take(VARIANTS_MAX + 1).collect()
+    };
+    let all = sets.iter().fold(vec![String::new()], join);
+    all.into_iter().filter(|variant| !variant.is_empty()).collect()
+}
+
+/// The option and the values of `opt=a,b`.
+fn split(word: &str) -> Result<(&str, &str)> {
+    word.split_once('=')
         .filter(|(option, values)| !option.is_empty() && !values.is_empty())
-        .ok_or_else(|| Why::new("not an option with values: --set opt=a,b").at("lab", word))?;
-    values.split(',').map(|value| one(option, value)).collect()
+        .ok_or_else(|| Why::new("not an option with values: --set opt=a,b").at("lab", word))
 }
 
-fn one(option: &str, value: &str) -> Result<String> {
+/// `on` and `off` stand for the option and `noopt`, where it has no value.
+fn of_uext4(option: &str, value: &str) -> Result<String> {
     let whole = format!("{option}={value}");
     let refused = match uext4_lab::parse_options(&whole) {
         Ok(_) => return Ok(whole),
@@ -61,14 +92,32 @@ fn one(option: &str, value: &str) -> Result<String> {
     }
 }
 
+/// The same of the kernel. An option that has no `noopt` is off in the default, which runs anyway.
+fn of_kernel(option: &str, value: &str) -> Result<Option<String>> {
+    if option.is_empty() {
+        return Err(Why::new("not an option of the kernel's ext4").at("lab", KERNEL));
+    }
+    let (options, other) = match value {
+        "on" => (option.to_owned(), None),
+        "off" => (format!("no{option}"), Some(option)),
+        _ => (format!("{option}={value}"), None),
+    };
+    let taken = |options: &str| uext4_lab::try_kernel_options(options).unwrap_or(Ok(()));
+    match taken(&options) {
+        Ok(()) => Ok(Some(options)),
+        Err(_) if other.is_some_and(|other| taken(other).is_ok()) => Ok(None),
+        Err(error) => Err(failed(error)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn all(words: &[&str], combine: bool) -> Vec<String> {
         let words: Vec<_> = words.iter().map(|word| (*word).to_owned()).collect();
-        let Ok(variants) = variants(&words, combine) else { panic!("{words:?}") };
-        variants
+        let Ok(sets) = variants(&words, combine) else { panic!("{words:?}") };
+        sets.own
     }
 
     #[test]
@@ -83,10 +132,24 @@ mod tests {
 
     #[test]
     fn what_is_no_option_is_refused() {
-        for word in ["nothing=1", "delalloc", "=a", "journal_join=", "journal_join=zebra"] {
+        for word in
+            ["nothing=1", "delalloc", "=a", "journal_join=", "journal_join=zebra", "mkfs.b=7"]
+        {
             assert!(variants(&[word.to_owned()], false).is_err(), "{word}");
         }
         let many = vec!["delalloc=on,off".to_owned(); 9];
         assert!(variants(&many, true).is_err());
+    }
+
+    /// Where the kernel can be asked; elsewhere it has no runs either.
+    #[test]
+    fn options_of_the_kernel_are_tried_on_it() {
+        let can_be_tried = uext4_lab::try_kernel_options("data=ordered").is_some();
+        let sets = |word: &str| variants(&[word.to_owned()], false);
+        let Ok(known) = sets("kernel.dioread_lock=on,off") else { panic!("refused") };
+        let off = if can_be_tried { None } else { Some("nodioread_lock".to_owned()) };
+        let wanted: Vec<_> = Some("dioread_lock".to_owned()).into_iter().chain(off).collect();
+        assert_eq!(known.kernel, wanted);
+        assert_eq!(sets("kernel.frobnicate=1").is_err(), can_be_tried);
     }
 }

@@ -1,0 +1,407 @@
+//! A block device that is lent to a run: what is refused, and how images get onto it.
+//!
+//! What: with `--device` the image of each run is written to one device, which every target opens
+//! or mounts as it is, without a loop device. Images that runs start from stay files in the store.
+//!
+//! Invariants: nothing is written to a device that something uses, that has something on it and is
+//! not given with `--force`, that is too small, or that has another disk's name by now. Whether it
+//! is empty is asked again just before the first write, and two runs cannot have one device. A run
+//! that wrote to it leaves zeroes at its begin, as it had to be given; one that did not write
+//! changes nothing.
+
+use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
+use std::io::{self, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use rustix::fs::{FallocateFlags, OFlags, fallocate, major, minor};
+use rustix::io::Errno;
+use serde_json::{Value, json};
+
+use crate::command;
+use crate::error::{Doing, Error, Result};
+use crate::plan::Plan;
+
+/// What is cleared at the end, and has to be zero in the beginning: where signatures are.
+const HEAD_BYTES: u64 = 1 << 20;
+const PIECE_BYTES: usize = 1 << 20;
+/// Unit of sizes in /sys.
+const SECTOR_BYTES: u64 = 512;
+/// How often a device that is given back is asked for, and how long between.
+const GIVE_BACK_TRIES: u32 = 50;
+const GIVE_BACK_WAIT: Duration = Duration::from_millis(100);
+
+impl Plan {
+    /// Takes the device, or refuses one that the loads must not or cannot be run on; nothing is
+    /// written.
+    ///
+    /// # Errors
+    /// It is no block device, in use, too small, or not empty (`force`: that is all the same).
+    pub fn take_device(&mut self, path: &Path, force: bool) -> Result<()> {
+        let (lent, bytes) = LentDevice::admit(path, force)?;
+        let loads = self.loads.iter().filter(|load| load.on_device);
+        let images = loads.map(|load| {
+            let plan = self.of(load);
+            let settings = plan.forms_of(load).into_iter().flat_map(|form| {
+                plan.threads_of(load).into_iter().map(move |threads| (form, threads))
+            });
+            let largest = settings.map(|(form, threads)| (load.length)(&plan, form, threads)).max();
+            (largest.unwrap_or(0), load.id)
+        });
+        match images.max() {
+            Some((need, id)) if need > bytes => {
+                let (need, has) = (need >> 20, bytes >> 20);
+                Err(wrong(path, &format!("{id} needs {need} MiB, it has {has}: use --scale")))
+            }
+            _ => {
+                self.lent = Some(Arc::new(lent));
+                Ok(())
+            }
+        }
+    }
+}
+
+fn wrong(path: &Path, why: &str) -> Error {
+    Error::new(format!("{}: {why}", path.display()))
+}
+
+/// Whether that is a block device.
+pub(crate) fn is_block_device(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device())
+}
+
+/// A device that a run may have, from the question until the process ends.
+#[derive(Debug)]
+pub struct LentDevice {
+    path: PathBuf,
+    identity: Identity,
+    /// Whether what is on it may be overwritten.
+    force: bool,
+    /// Locked while the device is lent. (The device itself is locked by whoever opens it.)
+    _lock: File,
+    /// Whether the run has written to it, so that what is on it is the run's.
+    is_written: AtomicBool,
+}
+
+/// Which disk it is, whatever it is called.
+#[derive(Debug, PartialEq, Eq)]
+struct Identity {
+    number: u64,
+    /// The kernel's number of the disk, of which no other one gets the same (Linux 5.15).
+    sequence: Option<String>,
+}
+
+impl Identity {
+    fn of(found: &Metadata) -> Self {
+        let read = |name: &str| fs::read_to_string(sys(found.rdev()).join(name)).ok();
+        let sequence = read("diskseq").or_else(|| read("../diskseq"));
+        Self { number: found.rdev(), sequence }
+    }
+}
+
+impl LentDevice {
+    /// The device and its length in bytes.
+    fn admit(path: &Path, force: bool) -> Result<(Self, u64)> {
+        let found = fs::metadata(path).doing(path.display())?;
+        if !found.file_type().is_block_device() {
+            return Err(wrong(path, "not a block device"));
+        }
+        let lent = Self {
+            path: path.to_owned(),
+            identity: Identity::of(&found),
+            force,
+            _lock: lock(path, found.rdev())?,
+            is_written: AtomicBool::new(false),
+        };
+        if let Some(process) = process_with(found.rdev()) {
+            return Err(wrong(path, &format!("in use: process {process} has it open")));
+        }
+        let mut device = lent.open()?;
+        let bytes = device.seek(SeekFrom::End(0)).doing(path.display())?;
+        lent.require_empty(&device, bytes)?;
+        Ok((lent, bytes))
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Opens it to be written, if it is the same disk as before and nothing has it: no mount, swap,
+    /// RAID or partition of it.
+    fn open(&self) -> Result<File> {
+        let flags = OFlags::EXCL.bits().cast_signed();
+        let opened = OpenOptions::new().read(true).write(true).custom_flags(flags).open(&self.path);
+        let device = match opened {
+            Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
+                let user = user_of(&self.path, self.identity.number);
+                return Err(wrong(&self.path, &format!("in use: {user}")));
+            }
+            opened => opened.doing(self.path.display())?,
+        };
+        let found = device.metadata().doing(self.path.display())?;
+        if !found.file_type().is_block_device() || Identity::of(&found) != self.identity {
+            return Err(wrong(&self.path, "is another device than it was"));
+        }
+        Ok(device)
+    }
+
+    fn require_empty(&self, device: &File, bytes: u64) -> Result<()> {
+        if self.force {
+            return Ok(());
+        }
+        let has = |what: &str| Err(wrong(&self.path, &format!("not empty ({what}): use --force")));
+        if let Some(what) = signature(&self.path)? {
+            return has(&what);
+        }
+        // RAID has its signatures at the end.
+        let last = bytes.saturating_sub(HEAD_BYTES);
+        for (at, which) in [(0, "first"), (last, "last")] {
+            let len = usize::try_from(HEAD_BYTES.min(bytes)).unwrap_or(0);
+            let mut piece = vec![0; len];
+            device.read_exact_at(&mut piece, at).doing(self.path.display())?;
+            if piece.iter().any(|byte| *byte != 0) {
+                return has(&format!("its {which} MiB is not zero"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The device to write an image to. Before the first write it has to be as it was given.
+    fn to_write(&self) -> Result<File> {
+        let mut device = self.open()?;
+        if !self.is_written.load(Ordering::Relaxed) {
+            let bytes = device.seek(SeekFrom::End(0)).doing(self.path.display())?;
+            self.require_empty(&device, bytes)?;
+            device.rewind().doing(self.path.display())?;
+            self.is_written.store(true, Ordering::Relaxed);
+        }
+        Ok(device)
+    }
+
+    /// Writes an image to its begin; holes of the image are zero there.
+    pub(crate) fn write_image(&self, from: &Path) -> Result<()> {
+        let mut image = File::open(from).doing(from.display())?;
+        let len = image.metadata().doing(from.display())?.len();
+        let device = self.to_write()?;
+        zero(&device, len).doing(format_args!("clearing {}", self.path.display()))?;
+        let copied = copy_data(&mut image, &device, len).and_then(|()| device.sync_all());
+        copied.doing(format_args!("writing {}", self.path.display()))
+    }
+
+    /// Makes its begin zero.
+    pub(crate) fn clear(&self, len: u64) -> Result<()> {
+        let device = self.to_write()?;
+        let cleared = zero(&device, len).and_then(|()| device.sync_all());
+        cleared.doing(format_args!("clearing {}", self.path.display()))
+    }
+
+    /// Leaves no file system of a run on it.
+    ///
+    /// # Errors
+    /// Something goes on using it.
+    pub(crate) fn give_back(&self) -> Result<()> {
+        if !self.is_written.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let mut tries = GIVE_BACK_TRIES;
+        let given = loop {
+            // Whoever looks at a device when a writer closes it (udev) has it for a moment.
+            match self.clear(HEAD_BYTES) {
+                Err(_) if tries > 1 => tries -= 1,
+                given => break given,
+            }
+            thread::sleep(GIVE_BACK_WAIT);
+        };
+        self.is_written.store(given.is_err(), Ordering::Relaxed);
+        given
+    }
+}
+
+/// A lock that another run, of whatever user, meets.
+fn lock(path: &Path, number: u64) -> Result<File> {
+    let name = format!("uext4-lab-{}-{}.lock", major(number), minor(number));
+    let folder = ["/run/lock", "/var/tmp"].map(Path::new).into_iter().find(|dir| dir.is_dir());
+    let place = folder.unwrap_or(Path::new("/tmp")).join(name);
+    let no_links = OFlags::NOFOLLOW.bits().cast_signed();
+    let opened = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .custom_flags(no_links)
+        .open(&place);
+    let file = opened.doing(place.display())?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(wrong(path, "in use: another run has it")),
+        Err(TryLockError::Error(error)) => Err(error).doing(place.display()),
+    }
+}
+
+/// A process that has the device open, though not for itself alone.
+fn process_with(number: u64) -> Option<u32> {
+    let own = std::process::id();
+    let processes = fs::read_dir("/proc").ok()?.filter_map(io::Result::ok);
+    let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    numbers.filter(|process| *process != own).find(|process: &u32| {
+        let files = fs::read_dir(format!("/proc/{process}/fd"));
+        files.into_iter().flatten().filter_map(io::Result::ok).any(|file| {
+            let found = fs::metadata(file.path());
+            found.is_ok_and(|f| f.file_type().is_block_device() && f.rdev() == number)
+        })
+    })
+}
+
+fn sys(number: u64) -> PathBuf {
+    PathBuf::from(format!("/sys/dev/block/{}:{}", major(number), minor(number)))
+}
+
+/// What has a device that is in use.
+fn user_of(path: &Path, device: u64) -> String {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let number = format!("{}:{}", major(device), minor(device));
+    let mount = table.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    if let Some(dir) = mount.clone().find_map(|w| (w.get(2) == Some(&&*number)).then(|| w[4])) {
+        return format!("mounted on {dir}");
+    }
+    let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
+    if swaps.lines().any(|line| line.split_whitespace().next() == path.to_str()) {
+        return "swap".to_owned();
+    }
+    let holders = fs::read_dir(format!("/sys/dev/block/{number}/holders"));
+    let mut names = holders.into_iter().flatten().filter_map(io::Result::ok);
+    names.next().map_or_else(
+        || "something has it, or a partition of it, for itself alone".to_owned(),
+        |holder| format!("a part of {}", holder.file_name().to_string_lossy()),
+    )
+}
+
+/// What blkid(8) finds on it; status 2 says nothing.
+fn signature(path: &Path) -> Result<Option<String>> {
+    let args = ["-p".as_ref(), "-o".as_ref(), "export".as_ref(), path.as_os_str()];
+    let (code, text) = command::status("blkid", &args)?;
+    let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
+    let found = value("TYPE=").or_else(|| value("PTTYPE=")).map(str::to_owned);
+    match code {
+        Some(2) => Ok(None),
+        Some(0) => Ok(Some(found.unwrap_or_else(|| "something".to_owned()))),
+        Some(8) => Ok(Some("several signatures".to_owned())),
+        _ => Err(wrong(path, "blkid cannot tell what is on it")),
+    }
+}
+
+fn copy_data(image: &mut File, device: &File, len: u64) -> io::Result<()> {
+    let (mut piece, mut at) = (vec![0; PIECE_BYTES], 0);
+    while at < len {
+        let start = match rustix::fs::seek(&*image, rustix::fs::SeekFrom::Data(at)) {
+            Ok(start) => start,
+            Err(Errno::NXIO) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        let end = rustix::fs::seek(&*image, rustix::fs::SeekFrom::Hole(start))?.min(len);
+        at = start;
+        while at < end {
+            let left = usize::try_from(end - at).unwrap_or(usize::MAX).min(PIECE_BYTES);
+            image.read_exact_at(&mut piece[..left], at)?;
+            device.write_all_at(&piece[..left], at)?;
+            at += left as u64;
+        }
+    }
+    Ok(())
+}
+
+/// Zeroes by whatever the device is fastest with; most unmap, some are written to.
+fn zero(device: &File, len: u64) -> io::Result<()> {
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let range = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
+    if fallocate(device, punch, 0, len).is_ok() || fallocate(device, range, 0, len).is_ok() {
+        return Ok(());
+    }
+    let (piece, mut device) = (vec![0; PIECE_BYTES], device);
+    device.rewind()?;
+    let mut left = len;
+    while left > 0 {
+        let now = left.min(PIECE_BYTES as u64);
+        device.write_all(&piece[..usize::try_from(now).unwrap_or(0)])?;
+        left -= now;
+    }
+    Ok(())
+}
+
+/// What `env.json` says of it; null for what is not known.
+pub(crate) fn describe(path: &Path) -> Value {
+    let number = fs::metadata(path).map_or(0, |found| found.rdev());
+    let sys = sys(number);
+    let whole = if sys.join("partition").exists() { sys.join("..") } else { sys.clone() };
+    let read = |dir: &Path, name: &str| {
+        let text = fs::read_to_string(dir.join(name)).ok()?;
+        Some(text.trim().to_owned()).filter(|text| !text.is_empty())
+    };
+    let number_of =
+        |dir: &Path, name: &str| read(dir, name).and_then(|text| text.parse::<u64>().ok());
+    let scheduler = read(&whole, "queue/scheduler").map(|all| {
+        let chosen = all.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+        chosen.map_or(all.clone(), |(name, _)| name.to_owned())
+    });
+    json!({
+        "path": path,
+        "model": read(&whole, "device/model"),
+        "backing_file": read(&whole, "loop/backing_file"),
+        "bytes": number_of(&sys, "size").map(|sectors| sectors * SECTOR_BYTES),
+        "rotational": number_of(&whole, "queue/rotational").map(|word| word == 1),
+        "write_cache": read(&whole, "queue/write_cache"),
+        "scheduler": scheduler,
+        "logical_block_bytes": number_of(&whole, "queue/logical_block_size"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A loop device over a sparse file; `None` (and a word why) where there is none.
+    fn disk(file: &Path) -> Option<PathBuf> {
+        if !rustix::process::geteuid().is_root() || !Path::new("/dev/loop-control").exists() {
+            eprintln!("skipped: a loop device needs root");
+            return None;
+        }
+        File::create(file).and_then(|file| file.set_len(8 << 20)).unwrap();
+        let args = ["--find".as_ref(), "--show".as_ref(), file.as_os_str()];
+        Some(PathBuf::from(command::run("losetup", &args).unwrap().trim()))
+    }
+
+    /// Fault model: somebody makes a file system between the question and the first write; two runs
+    /// take one device; a run that writes nothing clears what it never wrote. Not covered: another
+    /// disk that gets the name.
+    #[test]
+    fn what_came_after_the_question_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, image) = (dir.path().join("disk"), dir.path().join("image"));
+        let Some(device) = disk(&file) else { return };
+        fs::write(&image, [7; 8192]).unwrap();
+        let (lent, bytes) = LentDevice::admit(&device, false).unwrap();
+        assert_eq!(bytes, 8 << 20);
+        let second = LentDevice::admit(&device, false).unwrap_err().to_string();
+        assert!(second.contains("another run has it"), "{second}");
+
+        command::run("mke2fs", &["-q".as_ref(), device.as_os_str()]).unwrap();
+        let before = fs::read(&file).unwrap();
+        let late = lent.write_image(&image).unwrap_err().to_string();
+        assert!(late.contains("not empty (ext2)"), "{late}");
+        lent.give_back().unwrap();
+        drop(lent);
+        assert!(fs::read(&file).unwrap() == before, "somebody's file system was written to");
+
+        let (lent, _) = LentDevice::admit(&device, true).unwrap();
+        lent.write_image(&image).unwrap();
+        assert_eq!(fs::read(&file).unwrap()[..8192], [7; 8192]);
+        lent.give_back().unwrap();
+        let detached = command::run("losetup", &["--detach".as_ref(), device.as_os_str()]);
+        assert!(fs::read(&file).unwrap()[..1 << 20].iter().all(|byte| *byte == 0));
+        detached.unwrap();
+    }
+}

@@ -36,6 +36,7 @@ const IDLE: &[&str] = &[
     "io_wq_worker",
     "pipe_read",
     "anon_pipe_read",
+    "unix_stream_read_generic",
     "kthread_worker_fn",
 ];
 
@@ -74,6 +75,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("blkdev_issue_flush", "device: flush"),
     ("__wait_on_buffer", "device: I/O"),
     ("ext4_read_bh", "device: I/O"),
+    ("__ext4_find_entry", "device: I/O"),
     ("ext4_wait_block_bitmap", "device: I/O"),
     ("blkdev_direct_IO", "device: I/O"),
     ("__blkdev_direct_IO_simple", "device: I/O"),
@@ -284,6 +286,8 @@ mod tests {
         let read = ["folio_wait_bit", "filemap_read"];
         assert_eq!(cause(&read), Some(Cause::Wait("device: I/O".into())));
         assert_eq!(cause(&["do_nanosleep", "hrtimer_nanosleep"]), Some(Cause::Idle));
+        // The process that started the daemon of a mount.
+        assert_eq!(cause(&["unix_stream_read_generic", "sock_recvmsg"]), Some(Cause::Idle));
         assert_eq!(cause(&["futex_do_wait", "__futex_wait"]), Some(Cause::Futex));
     }
 

@@ -81,7 +81,7 @@ pub struct LentDevice {
     identity: Identity,
     /// Whether what is on it may be overwritten.
     force: bool,
-    /// Locked while the device is lent. (The device itself is locked by whoever opens it.)
+    /// Locked while the device is lent. (The device itself is locked by a target.)
     _lock: File,
     /// Whether the run has written to it, so that what is on it is the run's.
     is_written: AtomicBool,
@@ -210,7 +210,7 @@ impl LentDevice {
         }
         let mut tries = GIVE_BACK_TRIES;
         let given = loop {
-            // Whoever looks at a device when a writer closes it (udev) has it for a moment.
+            // udev looks at a device when a writer has closed it, and has it for a moment.
             match self.clear(HEAD_BYTES) {
                 Err(_) if tries > 1 => tries -= 1,
                 given => break given,

@@ -191,7 +191,7 @@ mod tests {
     /// Fault model: a load that leaves an entry out, makes one too many or cuts one off.
     #[test]
     fn a_tree_that_is_not_whole_is_seen() {
-        let (dir, tree) = (tempfile::tempdir().unwrap(), Tree::new(0.0));
+        let (dir, tree) = (tempfile::tempdir().unwrap(), Tree::new(0.001));
         for entry in &tree.entries {
             let path = dir.path().join(&entry.path);
             match &entry.body {

@@ -201,6 +201,8 @@ fn clean(token: &OsStr, folders: &[PathBuf]) -> Left {
     for pid in &processes {
         let _ = kill_process(*pid, Signal::KILL);
     }
+    // Looked for first: one over a file of a mount is not recognised when that is gone.
+    let loops = loops_of(folders);
     let mounts = mounts_in(folders);
     for dir in mounts.iter().rev() {
         if rustix::process::geteuid().is_root() {
@@ -209,7 +211,6 @@ fn clean(token: &OsStr, folders: &[PathBuf]) -> Left {
             let _ = command::status("fusermount3", &["-uz".as_ref(), dir.as_os_str()]);
         }
     }
-    let loops = loops_of(folders);
     for device in &loops {
         let _ = command::status("losetup", &["--detach".as_ref(), device.as_os_str()]);
     }

@@ -203,7 +203,10 @@ impl Load {
         let has_device = plan.lent.is_some() || plan.store.flush().is_some();
         let no_device = has_device && !self.on_device;
         let no_device = no_device.then(|| "its image cannot be a block device".to_owned());
-        no_device.or_else(|| (self.obstacle)(target))
+        let aged =
+            plan.aged && target == Target::Dir && matches!(self.forms, Forms::OnDemand(Form::Aged));
+        let aged = aged.then(|| "a mounted file system is not aged".to_owned());
+        no_device.or(aged).or_else(|| (self.obstacle)(target))
     }
 
     /// The targets that it is run on beside uext4.

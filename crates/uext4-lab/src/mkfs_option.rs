@@ -10,6 +10,7 @@ use std::path::Path;
 
 use crate::command;
 use crate::error::{Doing, Error, Result};
+use crate::leftovers::Watch;
 use crate::load::{How, Load, Work};
 use crate::stage::{self, Loop, Medium, Stage, Store};
 use crate::target::{Opened, Target};
@@ -52,7 +53,11 @@ impl MkfsOption {
 
     /// A file's name for what is made with it, or without.
     pub(crate) fn file_name(name: &str, option: Option<&Self>) -> String {
-        let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+        // Different options have different names: `^quota`, `-quota` and `quota` do.
+        let plain = |c: char| match c {
+            c if c.is_ascii_alphanumeric() => c.to_string(),
+            c => format!("_{:x}", u32::from(c)),
+        };
         let more = option.map(|option| option.name().chars().map(plain).collect::<String>());
         more.map_or_else(|| name.to_owned(), |more| format!("{name}-{more}"))
     }
@@ -106,16 +111,18 @@ impl Load {
 }
 
 /// Whether the kernel mounts ext4 with these options, separated by commas; `None` where that cannot
-/// be tried: as an ordinary user, or without loop devices.
+/// be tried: as an ordinary user, or without loop devices. `command` is uext4's, which cleans up
+/// should this be ended meanwhile.
 ///
 /// # Errors
 /// Says what the kernel refuses.
-pub fn try_kernel_options(options: &str) -> Option<Result<()>> {
+pub fn try_kernel_options(options: &str, command: Option<&Path>) -> Option<Result<()>> {
     let plan = Plan::default();
     if Target::Kernel.obstacle(&plan).is_some() {
         return None;
     }
     let tried = || {
+        let _watch = command.map(Watch::start).transpose()?;
         let stage = Stage::new(Store::Ram, None, TRIED_BYTES)?;
         let image = stage.image("tried");
         stage::format(&image, TRIED_BYTES)?;
@@ -124,7 +131,7 @@ pub fn try_kernel_options(options: &str) -> Option<Result<()>> {
         opened.end()?;
         medium.release()
     };
-    let refused = |_| Error::new(format!("kernel.{options}: ext4 of this kernel does not take it"));
+    let refused = |why| Error::new(format!("kernel.{options}: this kernel's ext4: {why}"));
     Some(tried().map_err(refused))
 }
 

@@ -178,7 +178,8 @@ impl Target {
                 let below = Mount::kernel(device, &stage.lower_mount_point()?, options)?;
                 let program = command::find("bindfs").unwrap_or_else(|| "bindfs".into());
                 let mut command = Command::new(program);
-                command.arg("-f").arg(below.dir()).arg(&dir);
+                // By itself it serves one request after the other.
+                command.args(["-f", "--multithreaded"]).arg(below.dir()).arg(&dir);
                 Mount::fuse(command, &dir, &log)?.over(below)
             }
             Self::Uext4 | Self::Dir | Self::Mke2fs | Self::Raw => {

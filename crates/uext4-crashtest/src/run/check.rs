@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use uext4_device::MemoryDevice;
 
@@ -10,7 +11,7 @@ use super::command::Job;
 use super::mounted::Mounted;
 use super::place::Place;
 use super::said::Said;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// The variable that names the file with what the program had printed.
 const OUTPUT: &str = "UEXT4_CRASHTEST_OUTPUT";
@@ -59,6 +60,10 @@ impl<'a> Checker<'a> {
         let said = said.end();
         let failure = ended?.failure();
         mounted.discard()?;
+        // A signal to the whole group ends the check as well: that says nothing of the state.
+        if failure.is_some() && self.plan.stop.load(Ordering::Relaxed) {
+            return Err(Error::new("interrupted"));
+        }
         Ok(Verdict { failure, said })
     }
 }

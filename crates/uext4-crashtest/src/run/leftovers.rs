@@ -60,9 +60,11 @@ impl Drop for Begun {
 }
 
 impl Commands {
-    /// A process that began then is of none that runs, and of one that did.
+    /// A process that began then is of none that runs, and of one that did. As the first process of
+    /// a container this one has children that are of no command.
     fn none_has(&self, began: u64) -> bool {
-        self.first.is_some_and(|first| first <= began)
+        std::process::id() != 1
+            && self.first.is_some_and(|first| first <= began)
             && self.running.iter().all(|begun| began < *begun)
     }
 }

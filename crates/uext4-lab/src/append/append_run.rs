@@ -33,7 +33,9 @@ pub(crate) fn room(
     candidates: u32,
 ) -> u64 {
     let shape = AppendShape::new(kind, form, threads, plan.scale);
-    shape.space_bytes(bases(form, candidates))
+    // In a mounted directory what is allocated is taken, as in no sparse image.
+    let taken = plan.dir.as_ref().map_or(0, |_| u64::from(shape.files()) * shape.file_bytes);
+    shape.space_bytes(bases(form, candidates)) + taken
 }
 
 /// Images that runs start from: one, and one that each candidate has aged.

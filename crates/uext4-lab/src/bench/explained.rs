@@ -33,8 +33,9 @@ impl Bench<'_> {
         self.watches.get()
     }
 
-    /// Whether a run before this one has looked: what was seen of a setting is written at once, when
-    /// all its candidates had their turn. One that failed then is not looked at alone: pairs need both.
+    /// Whether a run before this one has looked: what was seen of a setting is written at once,
+    /// when all its candidates had their turn. One that failed then is not looked at alone: pairs
+    /// need both.
     pub(super) fn is_explained(&self, setting: Setting, candidates: &[Candidate]) -> bool {
         let Some(folder) = &self.plan.explain else { return true };
         let known = explain::keys(folder);

@@ -55,7 +55,7 @@ struct Before {
 }
 
 impl Before {
-    /// Takes up what a run of the same plan, build and machine has left, for the plan to go on with.
+    /// Takes up what a run of the same plan, build and machine has left: the plan goes on there.
     fn take_up(dir: &Path, plan: &mut Plan) -> Result<Self> {
         let plan_file = dir.join("plan.json");
         if !plan_file.exists() {
@@ -226,7 +226,7 @@ impl Evidence {
     fn end_run(&mut self, key: &str) -> Result<()> {
         let figures = std::mem::take(&mut self.pending);
         self.raw.write_all(figures.as_bytes()).doing("keeping figures")?;
-        // Before its mark: after a loss of power a mark must not tell of figures that are not there.
+        // Before its mark: after a loss of power no mark may tell of figures that are not there.
         self.raw.sync_data().doing("keeping figures")?;
         self.raw_bytes += figures.len() as u64;
         let (key, raw_bytes) = (key.to_owned(), Some(self.raw_bytes));

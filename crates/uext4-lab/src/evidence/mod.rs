@@ -14,8 +14,8 @@
 //!
 //! Invariants: a folder has one writer. `raw.jsonl` holds only whole runs, each written at once
 //! when it has ended and durable before `runs.jsonl` says how far they reach, so whatever a crash
-//! has left behind that is dropped when the run goes on; so are figures over all rounds, which stand
-//! at the end and which each run that goes on forms anew.
+//! has left behind that is dropped when the run goes on; so are figures over all rounds, which
+//! stand at the end and which each run that goes on forms anew.
 
 mod environment;
 mod folder;

@@ -51,8 +51,8 @@ impl Noise {
                         .to_owned()
                 }
                 false => format!(
-                    "Noise: too few rounds to tell the noise: that takes {PAIRS_MIN}. No ratio has a \
-                     verdict.\n"
+                    "Noise: too few rounds to tell the noise: that takes {PAIRS_MIN}. No ratio \
+                     has a verdict.\n"
                 ),
             };
         };

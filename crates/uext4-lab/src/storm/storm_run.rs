@@ -58,7 +58,9 @@ fn with_journal(kind: StormKind, candidate: Candidate, journal_mib: u32) -> Cand
 
 /// Space that a run takes at most, in bytes, with the largest journal.
 pub(crate) fn room(kind: StormKind, plan: &Plan, threads: u32) -> u64 {
-    largest(kind, plan, threads).space_bytes(plan.operations)
+    // In a mounted directory what is allocated is taken, as in no sparse image.
+    let writes = plan.operations.filter(|_| plan.dir.is_none());
+    largest(kind, plan, threads).space_bytes(writes)
 }
 
 /// Length of the image of a run with the largest journal, in bytes.

@@ -50,6 +50,9 @@ fn summary(text: &mut String, report: &Report) -> std::fmt::Result {
 fn failed(text: &mut String, report: &Report, failure: &Failure) -> std::fmt::Result {
     let Failure { description, .. } = failure;
     let Failure { failed, repeated, .. } = failure;
+    if *repeated == 0 {
+        writeln!(text, "The check was not repeated on the state below.")?;
+    }
     if failed < repeated {
         writeln!(
             text,

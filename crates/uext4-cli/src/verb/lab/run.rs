@@ -152,6 +152,9 @@ pub(super) fn plan(args: &Args) -> Result<Plan> {
     if args.device.is_some() && store.flush().is_some() {
         return Err(Why::new("--device has its own flushes, not slow ones").at("lab", &args.store));
     }
+    if args.dir.is_some() && store.flush().is_some() {
+        return Err(Why::new("--dir has its own flushes, not slow ones").at("lab", &args.store));
+    }
     let sets = sets::variants(&args.set, args.combine)?;
     let variants = [args.variant.clone(), sets.own].concat();
     let form = |name: &String| Form::find(name).ok_or_else(|| wrong("form", name));

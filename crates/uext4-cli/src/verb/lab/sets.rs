@@ -10,6 +10,9 @@ use super::failed;
 /// Most variants: a slip of the keyboard must not ask for a year of runs.
 const VARIANTS_MAX: usize = 256;
 const KERNEL: &str = "kernel.";
+/// What mount(8) makes of options before ext4 sees them, and options that are no other way to run.
+const OF_MOUNT: &[&str] =
+    &["loop", "offset", "sizelimit", "ro", "bind", "rbind", "move", "remount", "x-", "X-"];
 const MKFS: &str = "mkfs.";
 
 /// The variants that options ask for.
@@ -102,7 +105,14 @@ fn of_kernel(option: &str, value: &str) -> Result<Option<String>> {
         "off" => (format!("no{option}"), Some(option)),
         _ => (format!("{option}={value}"), None),
     };
-    let taken = |options: &str| uext4_lab::try_kernel_options(options).unwrap_or(Ok(()));
+    if let Some(other) = OF_MOUNT.iter().find(|other| option.starts_with(**other)) {
+        return Err(Why::new(format!("{other} is no option of ext4")).at("lab", option));
+    }
+    // A test is not the command.
+    let command = std::env::current_exe().ok().filter(|_| !cfg!(test));
+    let taken = |options: &str| {
+        uext4_lab::try_kernel_options(options, command.as_deref()).unwrap_or(Ok(()))
+    };
     match taken(&options) {
         Ok(()) => Ok(Some(options)),
         Err(_) if other.is_some_and(|other| taken(other).is_ok()) => Ok(None),
@@ -144,7 +154,7 @@ mod tests {
     /// Where the kernel can be asked; elsewhere it has no runs either.
     #[test]
     fn options_of_the_kernel_are_tried_on_it() {
-        let can_be_tried = uext4_lab::try_kernel_options("data=ordered").is_some();
+        let can_be_tried = uext4_lab::try_kernel_options("data=ordered", None).is_some();
         let sets = |word: &str| variants(&[word.to_owned()], false);
         let Ok(known) = sets("kernel.dioread_lock=on,off") else { panic!("refused") };
         let off = if can_be_tried { None } else { Some("nodioread_lock".to_owned()) };

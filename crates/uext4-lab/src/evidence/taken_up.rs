@@ -1,9 +1,9 @@
 //! What a run before this one has left in its folder, and cutting that back to what is whole.
 //!
 //! What: a mark of `runs.jsonl` says how far `raw.jsonl` reached when a run had ended. After a
-//! crash or a loss of power either file may end in the middle of a line, in zeros, or before what the
-//! other one says. Marks are taken in their order up to the first that does not hold; what stands
-//! behind it in both files is cut off, so that the runs of it are made again.
+//! crash or a loss of power either file may end in the middle of a line, in zeros, or before what
+//! the other one says. Marks are taken in their order up to the first that does not hold; what
+//! stands behind it in both files is cut off, so that the runs of it are made again.
 
 use std::collections::HashMap;
 use std::fs::{self, OpenOptions};

@@ -6,6 +6,7 @@
 mod common;
 
 use std::fs;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use common::{UEXT4, is_root, wait_until};
@@ -19,16 +20,22 @@ fn obstacle() -> Option<&'static str> {
     (!there("/dev/loop-control") || !there("/dev/fuse")).then_some("no loop devices or no FUSE")
 }
 
-/// What there is of a run's mounts and loop devices.
-fn left(pid: u32) -> Vec<String> {
+/// The run's mounts.
+fn mounts(pid: u32) -> Vec<String> {
     let name = format!("uext4-lab-{pid}-");
     let mounts = fs::read_to_string("/proc/self/mountinfo").expect("mounts");
-    let mut left: Vec<_> = mounts.lines().map(str::to_owned).collect();
-    for entry in fs::read_dir("/sys/block").expect("devices").filter_map(Result::ok) {
-        left.extend(fs::read_to_string(entry.path().join("loop/backing_file")));
-    }
-    left.retain(|line| line.contains(&name));
-    left
+    mounts.lines().filter(|line| line.contains(&name)).map(str::to_owned).collect()
+}
+
+/// What tells the file below the run's loop device over a slow file.
+fn slow_device(pid: u32) -> Option<PathBuf> {
+    let name = format!("uext4-lab-{pid}-");
+    let devices = fs::read_dir("/sys/block").expect("devices").filter_map(Result::ok);
+    let mut files = devices.map(|device| device.path().join("loop/backing_file"));
+    files.find(|file| {
+        let backing = fs::read_to_string(file).unwrap_or_default();
+        backing.contains(&name) && backing.trim_end().ends_with(".slow")
+    })
 }
 
 #[test]
@@ -68,13 +75,22 @@ fn nothing_is_left_of_slow_images_of_a_run_that_was_killed() {
     command.args(words.split_whitespace()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut run = command.spawn().expect("uext4 runs");
     let pid = run.id();
+    let mut device = None;
     wait_until("a loop device over the slow file", || {
-        left(pid).iter().any(|line| line.contains(".slow") && line.starts_with('/'))
+        device = slow_device(pid);
+        device.is_some()
     });
+    let device = device.expect("a device");
     let process = Pid::from_raw(pid.cast_signed()).expect("a process");
     kill_process(process, Signal::KILL).expect("a signal");
     run.wait().expect("the run ends");
-    wait_until("nothing to be left", || left(pid).is_empty());
+    wait_until("no mount to be left", || mounts(pid).is_empty());
+    // Without its mount the file is `/`. Another run may take the device at once.
+    let is_ours = || {
+        let backing = fs::read_to_string(&device).unwrap_or_default();
+        backing.trim_end() == "/" || backing.contains(&format!("uext4-lab-{pid}-"))
+    };
+    wait_until("no loop device to be left", || !is_ours());
 }
 
 #[test]

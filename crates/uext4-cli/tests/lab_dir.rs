@@ -94,5 +94,5 @@ fn a_directory_that_cannot_take_the_load_is_refused() {
     let run = Command::new(UEXT4).args(words).output().expect("uext4 runs");
     let line = String::from_utf8_lossy(&run.stderr).into_owned();
     assert_eq!((run.status.code(), line.lines().count()), (Some(2), 1), "{line}");
-    assert!(line.contains("needs a directory: --dir"), "{line}");
+    assert!(line.contains("no directory is given: --dir"), "{line}");
 }

@@ -34,6 +34,8 @@ const SECTOR_BYTES: u64 = 512;
 /// How often a device that is given back is asked for, and how long between.
 const GIVE_BACK_TRIES: u32 = 50;
 const GIVE_BACK_WAIT: Duration = Duration::from_millis(100);
+/// Looks at the processes that have it open, so long after each other.
+const LOOKS: u32 = 20;
 
 impl Plan {
     /// Takes the device, or refuses one that the loads must not or cannot be run on; nothing is
@@ -117,7 +119,7 @@ impl LentDevice {
             _lock: lock(path, found.rdev())?,
             is_written: AtomicBool::new(false),
         };
-        if let Some(process) = process_with(found.rdev()) {
+        if let Some(process) = process_that_stays_with(found.rdev()) {
             return Err(wrong(path, &format!("in use: process {process} has it open")));
         }
         let mut device = lent.open()?;
@@ -240,6 +242,17 @@ fn lock(path: &Path, number: u64) -> Result<File> {
         Err(TryLockError::WouldBlock) => Err(wrong(path, "in use: another run has it")),
         Err(TryLockError::Error(error)) => Err(error).doing(place.display()),
     }
+}
+
+/// A process that has the device open for longer than udev and blkid do, which look at each new one.
+fn process_that_stays_with(number: u64) -> Option<u32> {
+    let mut found = None;
+    for _ in 0..LOOKS {
+        found = process_with(number);
+        found?;
+        thread::sleep(GIVE_BACK_WAIT);
+    }
+    found
 }
 
 /// A process that has the device open, though not for itself alone.

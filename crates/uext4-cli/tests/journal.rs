@@ -127,7 +127,7 @@ fn logs_of_the_kernel_are_as_debugfs_shows_them() {
         fs::write(dir.join(format!("d{number}/file")), [7; 3000]).unwrap();
         sync();
     }
-    // A folder that something looks at meanwhile is freed later, and revoked by a later transaction.
+    // A folder that something looks at meanwhile is freed, and revoked, by a later transaction.
     for number in 1..4 {
         fs::remove_dir_all(dir.join(format!("d{number}"))).unwrap();
         sync();

@@ -244,7 +244,7 @@ fn lock(path: &Path, number: u64) -> Result<File> {
     }
 }
 
-/// A process that has the device open for longer than udev and blkid do, which look at each new one.
+/// A process that has the device open for longer than udev and blkid do, which look at new ones.
 fn process_that_stays_with(number: u64) -> Option<u32> {
     let mut found = None;
     for _ in 0..LOOKS {

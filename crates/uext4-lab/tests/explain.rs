@@ -47,7 +47,10 @@ fn the_counter_that_an_option_moves_is_named() {
         }
     }
     assert_empty(images.path());
-    assert!(notes.iter().any(|note| note.contains("dio_completion=deferred makes")), "{notes:?}");
+    assert!(
+        notes.iter().any(|note| note.contains("with dio_completion=deferred it was")),
+        "{notes:?}"
+    );
     assert!(notes.iter().any(|note| note.contains("direct_completions_deferred rises from 0 to")));
     let all = read(&explain.path().join("explain.json"));
     let runs = all["runs"].as_array().unwrap();
@@ -80,7 +83,10 @@ fn loads_on_files_are_explained_by_the_file() {
     .unwrap();
     assert_empty(images.path());
     let has = |word: &str| notes.iter().any(|note| note.contains(word));
-    assert!(has("journal_credits=worst makes") && has("in 2 rounds, fewer than five"), "{notes:?}");
+    assert!(
+        has("with journal_credits=worst it was") && has("in 2 rounds, fewer than five"),
+        "{notes:?}"
+    );
     assert!(has(" a file"), "{notes:?}");
     let all = read(&explain.path().join("explain.json"));
     let runs = all["runs"].as_array().unwrap();

@@ -19,9 +19,7 @@ pub(super) enum Cause {
 
 /// Sleeps that are no waits for the run.
 const IDLE: &[&str] = &[
-    "worker_thread",
     "rescuer_thread",
-    "kjournald2",
     "do_nanosleep",
     "hrtimer_nanosleep",
     "do_sys_poll",
@@ -40,6 +38,10 @@ const IDLE: &[&str] = &[
     "kthread_worker_fn",
 ];
 
+/// Loops of threads of the kernel that are idle while they sleep in these themselves. What they call
+/// is work, and often leaves no other function that the kernel shows.
+const IDLE_INNERMOST: &[&str] = &["worker_thread", "kjournald2"];
+
 /// A handle that reserves credits for another one waits until fewer are reserved.
 const RESERVED: &str = "journal: reserved credits";
 /// A handle waits for the next transaction: the running one is being closed, or has no credits left
@@ -53,9 +55,8 @@ const KNOWN: &[(&str, &str)] = &[
     // One sleep for two reasons, which no stack tells apart.
     ("wait_transaction_locked", LOCKED_OR_FULL),
     ("wait_transaction_switching", "journal: transaction locked"),
-    ("start_this_handle", "journal: transaction locked"),
-    ("__jbd2_log_wait_for_space", "journal: log space"),
-    ("jbd2_log_do_checkpoint", "journal: log space"),
+    // While updates are barred (freezing, resizing), or a transaction is being switched.
+    ("start_this_handle", "journal: barred or switching"),
     ("jbd2_log_wait_commit", "journal: commit"),
     ("jbd2_complete_transaction", "journal: commit"),
     ("jbd2_journal_wait_updates", "journal: open handles"),
@@ -97,7 +98,12 @@ const VAGUE: &[(&str, &str)] = &[
     ("folio_wait_bit_common", "device: I/O"),
     ("wait_on_bit_io", "device: I/O"),
     ("io_schedule", "device: I/O"),
+    // A commit that waits for its blocks sleeps in functions that are not shown.
+    ("jbd2_journal_commit_transaction", "device: I/O or j_checkpoint_mutex"),
 ];
+
+/// Whatever it waits for in there, it waits for space in the log, as the engine counts it.
+const LOG_SPACE: &[&str] = &["__jbd2_log_wait_for_space", "jbd2_log_do_checkpoint"];
 
 /// Functions of the loop device, below which its file is.
 const LOOP: &[&str] = &["loop_", "lo_", "do_req_filebacked"];
@@ -179,7 +185,13 @@ pub(super) fn of(stack: &[&str]) -> Option<Cause> {
     if let Some(cause) = below_the_block_layer(stack) {
         return Some(cause);
     }
+    if stack.iter().any(|name| LOG_SPACE.contains(&base(name))) {
+        return Some(Cause::Wait("journal: log space".to_owned()));
+    }
     let innermost = stack.iter().map(|name| base(name)).find(|name| !GENERIC.contains(name));
+    if innermost.is_some_and(|name| IDLE_INNERMOST.contains(&name)) {
+        return Some(Cause::Idle);
+    }
     if let Some((_, lock)) = LOCKS.iter().find(|(taker, _)| Some(*taker) == innermost) {
         return Some(Cause::Lock((*lock).to_owned()));
     }
@@ -275,7 +287,7 @@ mod tests {
         assert_eq!(stack.len(), 5);
         assert_eq!(of(&stack), Some(Cause::Wait(LOCKED_OR_FULL.into())));
         assert_eq!(of(&stack[1..]), Some(Cause::Wait(RESERVED.into())));
-        let barrier = Cause::Wait("journal: transaction locked".into());
+        let barrier = Cause::Wait("journal: barred or switching".into());
         assert_eq!(of(&stack[2..]), Some(barrier));
         let commit = ["jbd2_log_wait_commit", "ext4_fsync_journal", "ext4_sync_file"];
         assert_eq!(cause(&commit), Some(Cause::Wait("journal: commit".into())));
@@ -318,7 +330,10 @@ mod tests {
         let shown = ["path_openat", "do_filp_open", "do_sys_openat2"];
         assert_eq!(cause(&shown), Some(Cause::Lock("i_rwsem of a directory".into())));
         let other = ["jbd2_journal_commit_transaction", "kjournald2"];
-        assert_eq!(cause(&other), Some(Cause::Idle));
+        let io_or_lock = Cause::Wait("device: I/O or j_checkpoint_mutex".into());
+        assert_eq!(cause(&other), Some(io_or_lock));
+        let of_space = ["jbd2_log_wait_commit", "jbd2_log_do_checkpoint", "x"];
+        assert_eq!(cause(&of_space), Some(Cause::Wait("journal: log space".into())));
         let strange = ["schedule", "something_new", "ext4_x"];
         assert_eq!(cause(&strange), Some(Cause::Wait("in something_new".into())));
         assert_eq!(cause(&["schedule"]), None);

@@ -9,6 +9,8 @@ use crate::explain::rate::Rate;
 use crate::load::{How, Load, Work};
 use crate::report::DEFAULT;
 
+/// Looks, or stacks, of a side that a share is told of: one of fewer says more of chance.
+const BASIS_MIN: u64 = 30;
 /// Counters and causes that a sentence names.
 const NAMED: usize = 5;
 /// Counters that say what a transaction or an operation is like: told first where they move.
@@ -162,9 +164,10 @@ impl Pair {
             let percent = |part: f64| format!("{:.0} %", part * 100.0);
             format!("{} {} and {}", share.name, percent(share.a_share), percent(share.b_share))
         };
+        let is_enough = |of: [u64; 2]| of.into_iter().all(|count| count >= BASIS_MIN);
         let waits = self.waits.iter().filter(|share| share.name != RUNNING);
         let waits: Vec<String> = waits.take(NAMED).map(share).collect();
-        if !waits.is_empty() {
+        if !waits.is_empty() && is_enough(self.basis.looks) {
             let what = waits.join("; ");
             let [of_a, of_b] = self.basis.looks;
             words.push(format!(
@@ -173,7 +176,7 @@ impl Pair {
             ));
         }
         let functions: Vec<String> = self.functions.iter().take(NAMED).map(share).collect();
-        if !functions.is_empty() {
+        if !functions.is_empty() && is_enough(self.basis.stacks) {
             let what = functions.join("; ");
             let [of_a, of_b] = self.basis.stacks;
             words.push(format!(

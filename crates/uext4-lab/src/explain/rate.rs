@@ -76,16 +76,17 @@ impl Rate {
             };
         }
         let basis = match (rounds, self.interval) {
-            (0, _) => "in one run of each, which was looked at".to_owned(),
+            // What was measured of one side has nothing to stand beside.
+            (0, _) => return format!("{rates}; no round has figures of both."),
             (1, _) | (_, None) => "in one run of each".to_owned(),
             (_, Some(_)) => format!("in {rounds} rounds, fewer than five"),
         };
         if ratio >= FASTER {
-            format!("{rates}; {what} makes it about {ratio:.1} times as fast {basis}.")
+            format!("{rates}; with {what} it was about {ratio:.1} times as fast {basis}.")
         } else if ratio > 0.0 && 1.0 / ratio >= FASTER {
-            format!("{rates}; {what} makes it about {:.1} times slower {basis}.", 1.0 / ratio)
+            format!("{rates}; with {what} it was about {:.1} times slower {basis}.", 1.0 / ratio)
         } else {
-            format!("{rates}; {what} makes little difference {basis}.")
+            format!("{rates}; with {what} there was little difference {basis}.")
         }
     }
 }
@@ -106,11 +107,11 @@ mod tests {
     #[test]
     fn words_say_what_stands_behind_them() {
         let one = said("iops", &[100.0], &[300.0]);
-        assert_eq!(one, "x makes it about 3.0 times as fast in one run of each.");
+        assert_eq!(one, "with x it was about 3.0 times as fast in one run of each.");
         let looked = said("iops", &[], &[]);
-        assert_eq!(looked, "x makes little difference in one run of each, which was looked at.");
+        assert_eq!(looked, "no round has figures of both.");
         let few = said("iops", &[300.0; 4], &[100.0; 4]);
-        let expected = "x makes it about 3.0 times slower in 4 rounds, fewer than five.";
+        let expected = "with x it was about 3.0 times slower in 4 rounds, fewer than five.";
         assert_eq!(few, expected);
         let many = said("iops", &[100.0; 5], &[300.0; 5]);
         assert_eq!(many, "x makes it 3.00 times as fast (3.00 to 3.00; 5 rounds, 95 %).");

@@ -7,12 +7,16 @@
 //! Invariants: perf has ended when [`Recorder::end`] returns, and when it is dropped.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::ffi::OsString;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::command;
@@ -40,6 +44,50 @@ pub(super) struct Recorder {
     sees_all: bool,
 }
 
+/// Two pipes by which perf is told to begin, and tells that it has: it reads all of /proc first.
+struct Control {
+    words: PathBuf,
+    answers: PathBuf,
+    /// Open, as long as perf may open its ends.
+    _words: fs::File,
+    answer: fs::File,
+}
+
+impl Control {
+    fn new(folder: &Path) -> Result<Self> {
+        let pipe = |name: &str| {
+            let path = folder.join(name);
+            let mode = Mode::RUSR | Mode::WUSR;
+            mknodat(CWD, &path, FileType::Fifo, mode, 0).doing("making a pipe for perf")?;
+            // Both ends are open, so neither waits for the other.
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
+            let open = options.open(&path).doing("opening a pipe for perf")?;
+            Ok::<_, Error>((path, open))
+        };
+        let ((words, mut word), (answers, answer)) = (pipe("perf.words")?, pipe("perf.answers")?);
+        word.write_all(b"enable\n").doing("telling perf to begin")?;
+        Ok(Self { words, answers, _words: word, answer })
+    }
+
+    fn option(&self) -> OsString {
+        let mut option = OsString::from("--control=fifo:");
+        option.push(&self.words);
+        option.push(",");
+        option.push(&self.answers);
+        option
+    }
+
+    fn has_enabled(&mut self) -> Result<bool> {
+        let mut said = [0; 16];
+        match self.answer.read(&mut said) {
+            Ok(len) => Ok(len > 0),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            Err(error) => Err(error).doing("waiting for perf"),
+        }
+    }
+}
+
 /// Whose stacks are kept.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Keep {
@@ -60,6 +108,8 @@ impl Recorder {
         leftovers::mark(&mut perf);
         perf.args(["record", "-q", "-F", HERTZ, "-o"]).arg(&data);
         perf.arg(format!("--call-graph=dwarf,{STACK_BYTES}"));
+        let mut control = Control::new(folder)?;
+        perf.args(["-D", "-1"]).arg(control.option());
         if sees_all {
             perf.args(["-a", "-e", "cpu-clock"]);
         } else {
@@ -71,8 +121,7 @@ impl Recorder {
         let child = perf.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said).spawn();
         let mut recorder = Self { child: child.doing("starting perf")?, data, sees_all };
         let deadline = Instant::now() + PATIENCE;
-        // Its header is written when it is ready.
-        while fs::metadata(&recorder.data).map_or(0, |meta| meta.len()) == 0 {
+        while !control.has_enabled()? {
             if let Some(status) = recorder.child.try_wait().doing("waiting for perf")? {
                 let said = fs::read_to_string(&log).unwrap_or_default();
                 let last = said.lines().find(|line| !line.trim().is_empty());

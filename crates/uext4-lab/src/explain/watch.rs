@@ -125,6 +125,7 @@ pub(crate) fn watch<T>(
         Ok((recorder.folded(&keep)?, recorder.by()))
     });
     let (profile, profiled_by) = match profile {
+        Ok((folded, _)) if folded.is_empty() => (None, "no stack was seen in the time".to_owned()),
         Ok((folded, by)) => (Some(folded), by),
         Err(why) => (None, why.to_string()),
     };

@@ -7,6 +7,7 @@
 //! lines that search are those of docs/lab.md.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -67,6 +68,11 @@ impl Example {
         let source = workspace::root().display().to_string();
         let target = example.repository().display().to_string();
         call(Command::new("git").args(["clone", "--quiet", "--shared", &source, &target]))?;
+        // What was built for an earlier example is used again; the clone is made anew.
+        let built = example.folder.join("target");
+        fs::create_dir_all(&built)
+            .and_then(|()| symlink(&built, example.repository().join("target")))
+            .map_err(|error| format!("{}: {error}", built.display()))?;
         example.git(&["tag", "good"])?;
         example.git(&["checkout", "--quiet", "-B", "main"])?;
         for number in 1..=COMMITS {

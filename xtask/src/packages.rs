@@ -13,7 +13,7 @@ const PACKAGES: &[(&str, &str, &str)] = &[
     ("e2fsprogs", "e2fsck", "the judge of every image; makes reference images"),
     ("fuse3", "fusermount3", "mounting as an ordinary user"),
     ("fuse2fs", "fuse2fs", "the peer of the comparisons"),
-    ("bindfs", "bindfs", "the floor of FUSE in the comparisons"),
+    ("bindfs", "bindfs", "a plain FUSE server in the comparisons"),
     ("attr", "setfattr", "extended attributes through a mount"),
     ("acl", "setfacl", "access control lists through a mount"),
     ("fio", "fio", "verified I/O through a mount and in a process"),

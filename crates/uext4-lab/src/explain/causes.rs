@@ -38,8 +38,8 @@ const IDLE: &[&str] = &[
     "kthread_worker_fn",
 ];
 
-/// Loops of threads of the kernel that are idle while they sleep in these themselves. What they call
-/// is work, and often leaves no other function that the kernel shows.
+/// Loops of threads of the kernel that are idle while they sleep in these themselves. What they
+/// call is work, and often leaves no other function that the kernel shows.
 const IDLE_INNERMOST: &[&str] = &["worker_thread", "kjournald2"];
 
 /// A handle that reserves credits for another one waits until fewer are reserved.

@@ -101,7 +101,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // Whoever wanted to know has called `close`.
+        // A caller that wanted the error has called `close`.
         let _ = self.unmount();
         self.volume.clone().abandon();
     }

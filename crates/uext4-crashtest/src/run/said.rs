@@ -53,7 +53,7 @@ impl Said {
 fn read(mut pipe: PipeReader, is_over: &AtomicBool) -> Kept {
     let (mut kept, mut late, mut bytes) = (Kept::default(), 0, [0; 8 << 10]);
     while late < LATE {
-        // Whoever has left the command's processes may have the pipe, too.
+        // A process that has left the command's group may have the pipe, too.
         let over = is_over.load(Ordering::Relaxed);
         if !is_ready(&pipe) {
             if over {

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
+use rustix::process::geteuid;
 
 use crate::command;
 use crate::error::{Doing, Error, Result};
@@ -22,6 +23,28 @@ use crate::leftovers;
 /// How long a daemon may take to mount, or a busy mount to become idle.
 const PATIENCE: Duration = Duration::from_secs(20);
 const STEP: Duration = Duration::from_millis(1);
+
+/// Where the kernel takes requests for FUSE mounts.
+const FUSE: &str = "/dev/fuse";
+
+/// Why this process cannot mount by FUSE; `None` if it can.
+pub(crate) fn fuse_obstacle() -> Option<String> {
+    device_obstacle(Path::new(FUSE)).or_else(|| {
+        let helped = geteuid().is_root() || command::find("fusermount3").is_some();
+        (!helped).then(|| "without root FUSE needs fusermount3 (Debian: fuse3)".to_owned())
+    })
+}
+
+/// Nothing is asked of the device: it does nothing before it is mounted.
+fn device_obstacle(device: &Path) -> Option<String> {
+    match File::options().read(true).write(true).open(device) {
+        Ok(_) => None,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Some(format!("this system has no {}", device.display()))
+        }
+        Err(error) => Some(format!("{}: {error}", device.display())),
+    }
+}
 
 /// A mounted file system.
 #[derive(Debug)]
@@ -174,4 +197,19 @@ fn is_mounted(dir: &Path) -> io::Result<bool> {
     let table = fs::read_to_string("/proc/self/mountinfo")?;
     let dir = dir.to_string_lossy();
     Ok(table.lines().any(|line| line.split(' ').nth(4) == Some(&dir)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fault model: a device that this user may not open is found out by each run anew.
+    #[test]
+    fn a_device_that_cannot_be_opened_is_named_with_its_reason() {
+        let missing = device_obstacle(Path::new("/dev/no-such-device"));
+        assert_eq!(missing.as_deref(), Some("this system has no /dev/no-such-device"));
+        let folder = device_obstacle(Path::new("/dev"));
+        assert!(folder.is_some_and(|why| why.starts_with("/dev: ")), "opened for writing");
+        assert_eq!(device_obstacle(Path::new("/dev/null")), None);
+    }
 }

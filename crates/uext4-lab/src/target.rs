@@ -11,7 +11,7 @@ use uext4_device::{Access, DaxDevice, FileDevice, FileOptions};
 use crate::command;
 use crate::error::{Doing, Error, Result};
 use crate::load::Load;
-use crate::mount::Mount;
+use crate::mount::{self, Mount};
 use crate::plan::Plan;
 use crate::stage::{Loop, Medium, Route, Stage};
 
@@ -108,27 +108,28 @@ impl Target {
             return Some("this system has no loop devices".to_owned());
         }
         let is_slow = plan.store.flush().is_some();
-        if is_slow && self != Self::Dir && !Path::new("/dev/fuse").exists() {
-            return Some("slow flushes need /dev/fuse".to_owned());
+        if is_slow
+            && self != Self::Dir
+            && let Some(why) = mount::fuse_obstacle()
+        {
+            return Some(format!("slow flushes need FUSE: {why}"));
         }
         let missing = |program: &str| {
             command::find(program).is_none().then(|| format!("{program} is not installed"))
-        };
-        let no_fuse = || {
-            (!Path::new("/dev/fuse").exists()).then(|| "this system has no /dev/fuse".to_owned())
         };
         match self {
             Self::Uext4 | Self::Raw => None,
             Self::Uext4Mount if plan.command.is_none() => {
                 Some("the uext4 command is not at hand".to_owned())
             }
-            Self::Uext4Mount => no_fuse(),
+            Self::Uext4Mount => mount::fuse_obstacle(),
             Self::Dir => plan.dir.is_none().then(|| "no directory is given: --dir".to_owned()),
             Self::Kernel => missing("mount").or_else(|| missing("losetup")),
-            Self::Bindfs => {
-                Self::Kernel.obstacle(plan).or_else(|| missing("bindfs")).or_else(no_fuse)
-            }
-            Self::Fuse2fs => missing("fuse2fs").or_else(no_fuse),
+            Self::Bindfs => Self::Kernel
+                .obstacle(plan)
+                .or_else(|| missing("bindfs"))
+                .or_else(mount::fuse_obstacle),
+            Self::Fuse2fs => missing("fuse2fs").or_else(mount::fuse_obstacle),
             Self::Mke2fs => missing("mke2fs"),
         }
     }

@@ -45,6 +45,7 @@ pub(crate) struct Span {
 /// A ratio with its interval.
 #[derive(Clone, Debug)]
 pub(crate) struct Forest {
+    /// Of its row; empty: it stands in the row of the one before.
     pub(crate) label: String,
     pub(crate) look: Look,
     pub(crate) mean: f64,
@@ -191,18 +192,23 @@ pub(crate) fn forest(
     rows: &[Forest],
     text: &dyn Fn(f64) -> String,
 ) -> String {
-    let rows = first(rows);
+    let rows = first_labelled(rows);
     let values = rows.iter().flat_map(|row| {
         let (lower, upper) = row.bounds.unwrap_or((row.mean, row.mean));
         [row.mean, lower, upper, row.goal.unwrap_or(1.0), 1.0]
     });
     let scale = Scale::log(values);
-    let at_rows = Rows::of(width, rows.iter().map(|row| row.label.as_str()));
+    let labels = rows.iter().map(|row| row.label.as_str()).filter(|label| !label.is_empty());
+    let at_rows = Rows::of(width, labels);
     Canvas::draw((width, at_rows.height(AXIS)), label, |canvas| {
         let x = axis(canvas, scale, at_rows, text);
         canvas.path(&[(x(1.0), 0), (x(1.0), at_rows.bottom())], MUTED, 2, false);
-        for (at, row) in rows.iter().enumerate() {
-            let middle = at_rows.label(canvas, at, &row.label);
+        let (mut count, mut middle) = (0, 0);
+        for row in rows {
+            if !row.label.is_empty() {
+                middle = at_rows.label(canvas, count, &row.label);
+                count += 1;
+            }
             if let Some((lower, upper)) = row.bounds {
                 let line = [(x(lower), middle), (x(upper), middle)];
                 let width = if row.is_range { 1 } else { 3 };
@@ -236,6 +242,13 @@ pub(crate) fn spans(width: u32, label: &str, rows: &[Span]) -> String {
 /// The rows that are drawn; the page says how many those are ([`ROWS_MAX`]).
 fn first<T>(rows: &[T]) -> &[T] {
     &rows[..rows.len().min(ROWS_MAX)]
+}
+
+/// The ratios of the rows that are drawn.
+fn first_labelled(rows: &[Forest]) -> &[Forest] {
+    let labelled = rows.iter().enumerate().filter(|(_, row)| !row.label.is_empty());
+    let end = labelled.map(|(at, _)| at).nth(ROWS_MAX);
+    &rows[..end.unwrap_or(rows.len())]
 }
 
 /// Draws the axis below so many rows, and returns where a value lies.

@@ -20,17 +20,15 @@ use std::time::Duration;
 
 use rustix::fs::{FallocateFlags, OFlags, fallocate, major, minor};
 use rustix::io::Errno;
-use serde_json::{Value, json};
 
 use crate::command;
+use crate::disk::sys;
 use crate::error::{Doing, Error, Result};
 use crate::plan::Plan;
 
 /// What is cleared at the end, and has to be zero in the beginning: where signatures are.
 const HEAD_BYTES: u64 = 1 << 20;
 const PIECE_BYTES: usize = 1 << 20;
-/// Unit of sizes in /sys.
-const SECTOR_BYTES: u64 = 512;
 /// How often a device that is given back is asked for, and how long between.
 const GIVE_BACK_TRIES: u32 = 50;
 const GIVE_BACK_WAIT: Duration = Duration::from_millis(100);
@@ -269,10 +267,6 @@ fn process_with(number: u64) -> Option<u32> {
     })
 }
 
-fn sys(number: u64) -> PathBuf {
-    PathBuf::from(format!("/sys/dev/block/{}:{}", major(number), minor(number)))
-}
-
 /// What has a device that is in use.
 fn user_of(path: &Path, device: u64) -> String {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
@@ -343,33 +337,6 @@ fn zero(device: &File, len: u64) -> io::Result<()> {
         left -= now;
     }
     Ok(())
-}
-
-/// What `env.json` says of it; null for what is not known.
-pub(crate) fn describe(path: &Path) -> Value {
-    let number = fs::metadata(path).map_or(0, |found| found.rdev());
-    let sys = sys(number);
-    let whole = if sys.join("partition").exists() { sys.join("..") } else { sys.clone() };
-    let read = |dir: &Path, name: &str| {
-        let text = fs::read_to_string(dir.join(name)).ok()?;
-        Some(text.trim().to_owned()).filter(|text| !text.is_empty())
-    };
-    let number_of =
-        |dir: &Path, name: &str| read(dir, name).and_then(|text| text.parse::<u64>().ok());
-    let scheduler = read(&whole, "queue/scheduler").map(|all| {
-        let chosen = all.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
-        chosen.map_or(all.clone(), |(name, _)| name.to_owned())
-    });
-    json!({
-        "path": path,
-        "model": read(&whole, "device/model"),
-        "backing_file": read(&whole, "loop/backing_file"),
-        "bytes": number_of(&sys, "size").map(|sectors| sectors * SECTOR_BYTES),
-        "rotational": number_of(&whole, "queue/rotational").map(|word| word == 1),
-        "write_cache": read(&whole, "queue/write_cache"),
-        "scheduler": scheduler,
-        "logical_block_bytes": number_of(&whole, "queue/logical_block_size"),
-    })
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use uext4_mkfs::populate::{Fill, HostTree, digest};
 use uext4_mkfs::{Options, format_filled};
 
 use crate::archive;
+use crate::block_device::is_block_device;
 use crate::check::{self, Expected};
 use crate::command;
 use crate::error::{Doing, Error, Result};
@@ -179,7 +180,11 @@ impl Source<'_> {
     }
 }
 
+/// Removes an image that is a file: what stands in /dev is nobody's to remove.
 fn remove(image: &Path) -> Result<()> {
+    if is_block_device(image) {
+        return Err(Error::new(format!("{} is a block device", image.display())));
+    }
     match image.exists() {
         true => std::fs::remove_file(image).doing("removing an image"),
         false => Ok(()),
@@ -195,5 +200,30 @@ fn fingerprint(image: &Path) -> Result<u64> {
             0 => return Ok(hasher.finish()),
             count => hasher.write(&buf[..count]),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+
+    use super::*;
+
+    /// Fault model: the name of a disk is taken for an image of an earlier round.
+    #[test]
+    fn a_block_device_is_not_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = dir.path().join("disk");
+        let made = mknodat(CWD, &node, FileType::BlockDevice, Mode::RUSR, makedev(7, 0));
+        if made.is_err() {
+            eprintln!("skipped: a device node needs root");
+            return;
+        }
+        assert!(remove(&node).unwrap_err().to_string().contains("is a block device"));
+        assert!(node.exists());
+        let file = dir.path().join("image");
+        std::fs::write(&file, "").unwrap();
+        remove(&file).unwrap();
+        assert!(!file.exists());
     }
 }

@@ -27,6 +27,7 @@ mod clock;
 mod command;
 mod compare;
 mod directory;
+mod disk;
 mod error;
 mod evidence;
 pub mod explain;

@@ -10,6 +10,7 @@ use uext4::Volume;
 use uext4::alloc::Count;
 use uext4::stats::Reading;
 
+use crate::disk::{FLUSHES, counted};
 use crate::jbd2_info::{self, Jbd2Info};
 
 /// Why threads waited in the engine, as `uext4 stats` names it: how often joins of a transaction
@@ -53,10 +54,9 @@ impl Counters {
     pub(crate) fn of_kernel(device: Option<&Path>) -> Self {
         let read = |path: String| fs::read_to_string(path).ok();
         let name = device.and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
-        let stat = name.as_ref().and_then(|name| read(format!("/sys/class/block/{name}/stat")));
         let info = name.and_then(|name| Jbd2Info::of_device(&name)).unwrap_or_default();
         Self {
-            flushes: stat.and_then(|text| parse_flushes(&text)),
+            flushes: device.and_then(counted).and_then(|all| all.get(FLUSHES).copied()),
             context_switches: read("/proc/stat".to_owned()).and_then(|text| {
                 let line = text.lines().find_map(|line| line.strip_prefix("ctxt "))?;
                 line.trim().parse().ok()
@@ -132,11 +132,6 @@ impl Counters {
     }
 }
 
-/// Flush requests: the 16th field of a block device's `stat`.
-fn parse_flushes(stat: &str) -> Option<u64> {
-    stat.split_whitespace().nth(15)?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -149,12 +144,6 @@ mod tests {
         assert_eq!((info.handles_per_txn(), info.commit_mean_us()), (Some(73.0), Some(13521.0)));
         let fresh = Jbd2Info::parse("0 transactions (0 requested), each up to 8192 blocks\n");
         assert_eq!(info.since(Counters::of_journal(&fresh)).handles_per_txn(), Some(73.0));
-    }
-
-    #[test]
-    fn flushes_of_a_block_device_are_found() {
-        let stat = "  1 2 3 4 5 6 7 8 0 10 11 12 13 14 15 77 99\n";
-        assert_eq!((parse_flushes(stat), parse_flushes("1 2 3")), (Some(77), None));
     }
 
     #[test]

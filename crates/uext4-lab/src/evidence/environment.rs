@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::block_device;
+use crate::disk;
 use crate::command;
 use crate::directory;
 use crate::mount_table;
@@ -33,7 +33,7 @@ pub(super) fn describe(plan: &Plan) -> Value {
         "governor": governor,
         "memory_kib": memory,
         "store": plan.store_name(),
-        "device": plan.device().map(block_device::describe),
+        "device": plan.device().map(disk::describe),
         "dir": plan.dir.as_deref().map(directory::describe),
         "store_folder": plan.folder(),
         "store_device": store.as_ref().map(|store| &store.0),

@@ -13,6 +13,7 @@ use uext4::alloc::{Count, Criterion};
 use uext4::stats::Reading;
 use uext4::sync::{count_lock_waits, lock_waits};
 
+use crate::disk::{FLUSHES, counted};
 use crate::jbd2_info::{self, Jbd2Info, Mean};
 
 /// Extended attribute by which a mount of uext4 tells its statistics (docs/stats.md).
@@ -95,7 +96,7 @@ impl Sources<'_> {
         let read = |path: String| fs::read_to_string(path).unwrap_or_default();
         counts.add_system(&read("/proc/stat".into()));
         if let Some(name) = self.device_name() {
-            counts.add_device(&read(format!("/sys/block/{name}/stat")));
+            counts.add_device(&self.device.and_then(counted).unwrap_or_default());
             counts.add_journal(&Jbd2Info::of_device(&name).unwrap_or_default());
             counts.add_mb_stats(&read(format!("/proc/fs/ext4/{name}/mb_stats")));
         }
@@ -180,13 +181,16 @@ impl Counts {
         }
     }
 
-    fn add_device(&mut self, stat: &str) {
-        let names = [(0, "device_reads"), (4, "device_writes"), (6, "device_sectors_written")];
-        let fields: Vec<f64> =
-            stat.split_whitespace().map_while(|word| word.parse().ok()).collect();
-        for (at, name) in names.into_iter().chain([(15, "device_flushes")]) {
-            if let Some(count) = fields.get(at) {
-                self.counts.insert(name.into(), *count);
+    fn add_device(&mut self, counted: &[u64]) {
+        let names = [
+            (0, "device_reads"),
+            (4, "device_writes"),
+            (6, "device_sectors_written"),
+            (FLUSHES, "device_flushes"),
+        ];
+        for (at, name) in names {
+            if let Some(count) = counted.get(at) {
+                self.counts.insert(name.into(), *count as f64);
             }
         }
     }

@@ -33,13 +33,13 @@ fn a_directory_is_a_target_and_is_left_as_it_was() {
     let (dir, out) = (scratch.path("there"), scratch.path("out"));
     fs::create_dir(&dir).expect("a folder");
     fs::write(dir.join("mine"), "text").expect("a file");
-    let words = "E3,S1,M1,M3,M4,M5,M6 --own uext4 --peer kernel --scale 0.01 --seconds 0.1 \
+    let words = "E1a,E1b,E3,S1,M1,M3,M4,M5,M6 --own uext4 --peer kernel --scale 0.01 --seconds 0.1 \
                  --rounds 1 --threads 1 --no-aa --out";
     let (status, said) = lab(&dir, &format!("{words} {}", out.display()));
     assert_eq!(status, Some(0), "{said}");
     assert!(said.contains("nothing is formatted, mounted or checked by e2fsck"), "{said}");
     let figures = fs::read_to_string(out.join("raw.jsonl")).expect("figures");
-    for id in ["E3", "S1", "M1", "M3", "M4", "M5", "M6"] {
+    for id in ["E1a", "E1b", "E3", "S1", "M1", "M3", "M4", "M5", "M6"] {
         let key = format!(r#""experiment":"{id}","target":"dir""#);
         assert!(figures.lines().any(|line| line.contains(&key)), "{key}: {figures}");
     }

@@ -64,7 +64,9 @@ impl Plan {
                 {
                     let count = u32::try_from(candidates.len()).unwrap_or(u32::MAX);
                     let bytes = (load.room)(self, form, threads, count);
-                    cells.extend(candidates.iter().map(|candidate| Cell {
+                    let runs =
+                        candidates.iter().filter(|c| storm::runs_with(c.target, journal, journals));
+                    cells.extend(runs.map(|candidate| Cell {
                         load,
                         form,
                         threads,
@@ -216,6 +218,24 @@ mod tests {
         assert!(cells.iter().any(|cell| cell.variant == "aa,journal=4"));
         assert!(cells.iter().all(|cell| cell.seconds > 0.0 && cell.bytes > 0), "{cells:?}");
         assert_eq!(plan.to_json(), plan.clone().to_json());
+    }
+
+    #[test]
+    fn a_directory_runs_once_whatever_journals_images_have() {
+        let plan = Plan {
+            loads: ["E0", "E3"].into_iter().map(|id| Load::find(id).unwrap()).collect(),
+            targets: vec![Target::Uext4, Target::Dir],
+            dir: Some("/".into()),
+            journals: vec![4, 1024],
+            ..Plan::default()
+        };
+        let of = |target, id| {
+            let all = plan.cells().into_iter().filter(|c| c.target == target && c.load.id == id);
+            all.map(|cell| cell.variant).collect::<Vec<_>>()
+        };
+        assert_eq!(of(Target::Uext4, "E0"), ["journal=4", "journal=1024"]);
+        assert_eq!(of(Target::Dir, "E0"), ["journal=4"]);
+        assert_eq!(of(Target::Dir, "E3"), ["default"]);
     }
 
     /// Fault model: a disk that is full of aged images after an hour.

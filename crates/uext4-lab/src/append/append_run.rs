@@ -14,7 +14,7 @@ use crate::bench::{
     files, format, known,
 };
 use crate::check;
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::evidence::{Served, TargetRun, keep_layout};
 use crate::explain::Subject;
 use crate::load::{Form, Load};
@@ -173,6 +173,22 @@ impl Experiment for Append {
         figures.extend(self.aged_by(candidate).into_iter().flat_map(|aged| &aged.figures));
         Ok(figures)
     }
+
+    fn judge_folder(&self, dir: &Path, _outcome: &AppendOutcome) -> Result<()> {
+        judge_folder(&self.shape, dir)
+    }
+}
+
+/// Whether each file of the load is there, in a length that the load can leave.
+fn judge_folder(shape: &AppendShape, dir: &Path) -> Result<()> {
+    (0..shape.files()).try_for_each(|number| {
+        let name = AppendShape::name(number);
+        let found = std::fs::symlink_metadata(dir.join(&name)).doing(&name)?;
+        match found.is_file() && shape.can_leave(found.len()) {
+            true => Ok(()),
+            false => Err(Error::new(format!("{name} has {} bytes", found.len()))),
+        }
+    })
 }
 
 impl Append {
@@ -264,9 +280,8 @@ impl Append {
             files.add(volume, &inode)?;
             let size = volume.attr(&inode).size;
             let blocks = files.blocks() - before;
-            let whole = size == self.shape.file_bytes || self.shape.kind == AppendKind::Recycle;
             let wanted = size.div_ceil(u64::from(volume.layout().block_size));
-            if !whole || blocks != wanted {
+            if !self.shape.can_leave(size) || blocks != wanted {
                 return Err(Error::new(format!("{name} has {size} bytes and {blocks} blocks")));
             }
         }
@@ -279,5 +294,33 @@ impl Append {
             ]);
         }
         Ok(figures)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    /// Fault model: a file of the load that is missing, cut off or longer than it can be.
+    #[test]
+    fn files_that_the_load_cannot_have_left_are_seen() {
+        let dir = tempfile::tempdir().unwrap();
+        let shape = |kind| AppendShape::new(kind, None, 2, 0.000_1);
+        let (fill, recycle) = (shape(AppendKind::Fill), shape(AppendKind::Recycle));
+        let is_right = |shape, sizes: [u64; 2]| {
+            for (number, size) in (0..).zip(sizes) {
+                let file = File::create(dir.path().join(AppendShape::name(number))).unwrap();
+                file.set_len(size).unwrap();
+            }
+            judge_folder(shape, dir.path()).is_ok()
+        };
+        assert!(judge_folder(&fill, dir.path()).is_err());
+        let (whole, piece) = (fill.file_bytes, recycle.append_bytes);
+        assert!(is_right(&fill, [whole, whole]) && !is_right(&fill, [whole, whole - 4096]));
+        assert!(is_right(&recycle, [0, recycle.file_bytes]));
+        assert!(!is_right(&recycle, [piece, piece - 1]));
+        assert!(!is_right(&recycle, [piece, recycle.file_bytes + piece]));
     }
 }

@@ -76,6 +76,17 @@ impl AppendShape {
         if self.form == Some(Form::Foreign) { 2 * self.threads } else { self.threads }
     }
 
+    /// Whether a file can have so many bytes in the end: E1b's is full, E1a's has what was appended
+    /// since it was cut off.
+    pub(crate) fn can_leave(&self, bytes: u64) -> bool {
+        match self.kind {
+            AppendKind::Fill => bytes == self.file_bytes,
+            AppendKind::Recycle => {
+                bytes <= self.file_bytes && bytes.is_multiple_of(self.append_bytes)
+            }
+        }
+    }
+
     /// Name of a file in the root directory, as fio names those of E1b.
     pub(crate) fn name(file: u32) -> String {
         format!("job1.{file}.0")

@@ -28,5 +28,5 @@ mod storm_run;
 mod storm_shape;
 mod syncers;
 
-pub(crate) use storm_run::{length, room, run, variant_name};
+pub(crate) use storm_run::{length, room, run, runs_with, variant_name};
 pub(crate) use storm_shape::{JOURNAL_MIB, StormKind};

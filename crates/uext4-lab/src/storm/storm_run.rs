@@ -45,7 +45,19 @@ fn candidates(
     journal_mib: u32,
 ) -> Vec<Candidate> {
     let all = plan.candidates_of(load, targets).into_iter();
-    all.map(|candidate| with_journal(kind, candidate, journal_mib)).collect()
+    let runs = all.filter(|c| runs_with(c.target, journal_mib, journals_of(kind, plan)));
+    runs.map(|candidate| with_journal(kind, candidate, journal_mib)).collect()
+}
+
+/// The sizes of the journal that a load is run with.
+fn journals_of(kind: StormKind, plan: &Plan) -> &[u32] {
+    if kind == StormKind::Shared { &[JOURNAL_MIB] } else { &plan.journals }
+}
+
+/// Whether a target is run with one of several journals. A mounted directory has the one that it
+/// has: it is run once, beside the first.
+pub(crate) fn runs_with(target: Target, journal_mib: u32, journals: &[u32]) -> bool {
+    target != Target::Dir || journals.first() == Some(&journal_mib)
 }
 
 /// Names the journal, and adds what the report of the collapse mounts with.
@@ -70,8 +82,7 @@ pub(crate) fn length(kind: StormKind, plan: &Plan, threads: u32) -> u64 {
 }
 
 fn largest(kind: StormKind, plan: &Plan, threads: u32) -> StormShape {
-    let journal = plan.journals.iter().copied().max().unwrap_or(JOURNAL_MIB);
-    let journal = if kind == StormKind::Shared { JOURNAL_MIB } else { journal };
+    let journal = journals_of(kind, plan).iter().copied().max().unwrap_or(JOURNAL_MIB);
     StormShape::new(kind, threads, journal, plan.scale)
 }
 
@@ -86,9 +97,8 @@ pub(crate) fn run(
     targets: &[Target],
     tell: &mut dyn FnMut(Event<'_>),
 ) -> Result<()> {
-    let journals: &[u32] = if kind == StormKind::Shared { &[JOURNAL_MIB] } else { &plan.journals };
     for threads in plan.threads_of(load) {
-        for &journal in journals {
+        for &journal in journals_of(kind, plan) {
             let shape = StormShape::new(kind, threads, journal, plan.scale);
             let bench = Bench::new(plan, load, shape.image_bytes())?;
             let what = format!("{threads} threads, journal {journal} MiB");
@@ -244,7 +254,7 @@ impl Storm {
         if !by_loop || Target::Kernel.obstacle(plan).is_some() {
             return Ok(None);
         }
-        let medium = Medium::new(&self.bases[&None], Loop::Direct)?;
+        let medium = Medium::of(plan, &self.bases[&None], Loop::Direct)?;
         let direct = medium.is_direct();
         medium.release()?;
         Ok(Some(direct))

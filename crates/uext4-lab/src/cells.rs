@@ -256,6 +256,26 @@ mod tests {
         assert_eq!(bytes(9, false), bytes(0, false));
     }
 
+    /// Fault model: memory that is full of images of other kinds in the middle of a run.
+    #[test]
+    fn each_kind_of_file_system_takes_room() {
+        let bytes = |id: &str, values: &[&str]| {
+            let made = values.iter().map(|value| MkfsOption::untried("b", value));
+            let plan = Plan {
+                loads: vec![Load::find(id).unwrap()],
+                targets: vec![Target::Uext4],
+                mkfs: made.collect(),
+                ..Plan::default()
+            };
+            plan.cells()[0].bytes
+        };
+        for id in ["E0", "E1a", "E1b", "E3", "S1", "M2", "M6"] {
+            let none = bytes(id, &[]);
+            let (one, two) = (bytes(id, &["1024"]), bytes(id, &["1024", "2048"]));
+            assert!(one > none && two - one == one - none, "{id}: {none} {one} {two}");
+        }
+    }
+
     #[test]
     fn what_does_not_fit_is_refused() {
         let plan = Plan {

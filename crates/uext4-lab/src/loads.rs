@@ -10,8 +10,12 @@ use crate::{append, queued, stage, stored, storm};
 const THREADS_MAX: u32 = 8192;
 /// Most threads that store: each has a table of all blocks.
 const STORE_THREADS_MAX: u32 = 64;
+/// An image with the tree in it.
+const TREE_IMAGE: u64 = 942_000_000;
+/// An image with the small files in it.
+const SMALL_IMAGE: u64 = 300_000_000;
 /// Two images with the tree in them, and what making them takes.
-const TREE_SPACE: u64 = 3 * 942_000_000;
+const TREE_SPACE: u64 = 3 * TREE_IMAGE;
 /// Scale of the tree with `--quick`: one for all loads on it, which share its images.
 const TREE_QUICK: f64 = 0.05;
 /// The same of the smallest tree.
@@ -19,7 +23,15 @@ const TREE_SPACE_MIN: u64 = 64 << 20;
 
 /// Space of a load on the tree, or on small files.
 fn tree_room(plan: &Plan, _: Option<Form>, _: u32, _: u32) -> u64 {
-    ((TREE_SPACE as f64 * plan.scale) as u64).max(TREE_SPACE_MIN)
+    // The images that runs start from stay for all loads: of each kind of file system one with the
+    // tree and one with the small files, where there are loads that start so.
+    let has = |wanted: Start| {
+        let start = |load: &&Load| matches!(load.how, How::Tree(_, start) if start == wanted);
+        u64::from(plan.loads.iter().copied().any(|load| start(&load)))
+    };
+    let kind = has(Start::Tree) * TREE_IMAGE + has(Start::Files) * SMALL_IMAGE;
+    let bytes = TREE_SPACE + u64::from(plan.kinds() - 1) * kind;
+    ((bytes as f64 * plan.scale) as u64).max(TREE_SPACE_MIN * u64::from(plan.kinds()))
 }
 
 /// Length of an image of such a load.

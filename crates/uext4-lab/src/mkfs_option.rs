@@ -51,6 +51,12 @@ impl MkfsOption {
         Ok(option)
     }
 
+    /// The option, whatever mke2fs says of it.
+    #[cfg(test)]
+    pub(crate) fn untried(letter: &str, value: &str) -> Self {
+        Self { letter: letter.to_owned(), value: value.to_owned() }
+    }
+
     /// A file's name for what is made with it, or without.
     pub(crate) fn file_name(name: &str, option: Option<&Self>) -> String {
         // Different options have different names: `^quota`, `-quota` and `quota` do.
@@ -86,7 +92,7 @@ pub(crate) fn mke2fs(image: &Path, arguments: &[&str], option: Option<&MkfsOptio
     }
     let usual = ["-q", "-F", "-E", &extended, "-t", "ext4", "-b", "4096"];
     // -J makes a journal whatever -O says.
-    let has_journal = more.get(1).is_none_or(|value| !value.contains("^has_journal"));
+    let has_journal = option.is_none_or(|of| of.letter != "O" || leaves_journal(&of.value));
     let arguments = match arguments {
         [rest @ .., "-J", _] if !has_journal => rest,
         all => all,
@@ -94,6 +100,16 @@ pub(crate) fn mke2fs(image: &Path, arguments: &[&str], option: Option<&MkfsOptio
     let more: Vec<&str> = more.iter().map(String::as_str).collect();
     let image = &*image.to_string_lossy();
     command::run("mke2fs", &[&usual, arguments, &more, &[image]].concat()).map(|_| ())
+}
+
+/// Whether features of `mke2fs -O` leave the journal that ext4 has: the last word wins.
+fn leaves_journal(features: &str) -> bool {
+    let says = |word: &str| match word.trim().to_ascii_lowercase().as_str() {
+        "has_journal" | "+has_journal" => Some(true),
+        "^has_journal" | "-has_journal" | "none" => Some(false),
+        _ => None,
+    };
+    features.split(',').filter_map(says).next_back().unwrap_or(true)
 }
 
 /// The same in a new file of that length.
@@ -150,14 +166,17 @@ mod tests {
             let option = MkfsOption::new(letter, value).unwrap();
             assert_eq!(option.name(), format!("mkfs.{letter}={value}"));
         }
-        let option = MkfsOption::new("O", "^has_journal").unwrap();
-        let file = tempfile::NamedTempFile::new().unwrap();
-        file.as_file().set_len(TRIED_BYTES).unwrap();
-        mke2fs(file.path(), &["-m", "1", "-J", "size=16"], Some(&option)).unwrap();
-        // `s_feature_compat` of the superblock, COMPAT_HAS_JOURNAL.
-        let mut features = [0; 4];
-        file.as_file().read_exact_at(&mut features, 1024 + 0x5c).unwrap();
-        assert_eq!(features[0] & 4, 0, "a journal all the same");
+        // Both ways to say it.
+        for words in ["^has_journal", "-has_journal"] {
+            let option = MkfsOption::new("O", words).unwrap();
+            let file = tempfile::NamedTempFile::new().unwrap();
+            file.as_file().set_len(TRIED_BYTES).unwrap();
+            mke2fs(file.path(), &["-m", "1", "-J", "size=16"], Some(&option)).unwrap();
+            // `s_feature_compat` of the superblock, COMPAT_HAS_JOURNAL.
+            let mut features = [0; 4];
+            file.as_file().read_exact_at(&mut features, 1024 + 0x5c).unwrap();
+            assert_eq!(features[0] & 4, 0, "{words}: a journal all the same");
+        }
         for (letter, value) in [("b", "1000"), ("O", "frobnicate"), ("d", "/"), ("", "1")] {
             assert!(MkfsOption::new(letter, value).is_err(), "{letter} {value}");
         }

@@ -143,6 +143,11 @@ impl Plan {
         self.lent.as_deref().map(LentDevice::path)
     }
 
+    /// Kinds of file systems that loads are run on: the usual one, and those of options of mke2fs.
+    pub(crate) fn kinds(&self) -> u32 {
+        u32::try_from(1 + self.mkfs.len()).unwrap_or(u32::MAX)
+    }
+
     /// Where runs have their images, as results name it.
     pub(crate) fn store_name(&self) -> &'static str {
         if self.lent.is_some() { "device" } else { self.store.name() }

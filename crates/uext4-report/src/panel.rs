@@ -1,7 +1,8 @@
 //! Figures that are compared with each other.
 //!
 //! What: a [`Panel`] has the figures of one experiment that differ in nothing but target, variant,
-//! threads and block size: one form, one store, one journal. A [`Series`] is a target in a variant.
+//! threads and block size: one form, one store, one journal, one kind of file system. A [`Series`]
+//! is a target in a variant.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,6 +12,8 @@ use crate::stats::Spread;
 
 /// Variants that are a part of the load.
 const OF_LOAD: &[&str] = &["warm", "fresh"];
+/// How variants begin that are other file systems.
+const OF_FILE_SYSTEM: &str = "mkfs.";
 
 /// Panels of a report at most.
 pub(crate) const PANELS_MAX: usize = 300;
@@ -37,21 +40,23 @@ impl Series {
     }
 }
 
-/// What of a variant is the series, and what the panel.
+/// What of a variant is the series, and what the panel: its last words, where they are no options
+/// of a mount.
 fn divide(variant: &str) -> (String, String) {
-    if OF_LOAD.contains(&variant) {
-        return (String::new(), variant.to_owned());
-    }
-    let is_journal = |part: &str| {
-        part.strip_prefix("journal=").is_some_and(|mib| mib.bytes().all(|b| b.is_ascii_digit()))
-    };
-    let (rest, group) = match variant.rsplit_once(',') {
-        Some((rest, last)) if is_journal(last) => (rest, last),
-        None if is_journal(variant) => ("", variant),
-        _ => (variant, ""),
-    };
-    let rest = if rest == DEFAULT { "" } else { rest };
-    (rest.to_owned(), group.to_owned())
+    let words: Vec<&str> = variant.split(',').collect();
+    let rest = words.iter().rposition(|word| !is_of_panel(word)).map_or(0, |last| last + 1);
+    let (rest, group) = words.split_at(rest);
+    let rest = rest.join(",");
+    (if rest == DEFAULT { String::new() } else { rest }, group.join(","))
+}
+
+/// Whether the last word of a variant says what the load runs on or a part of it: the journal, an
+/// option of mke2fs, a lap.
+fn is_of_panel(word: &str) -> bool {
+    let is_number = |mib: &str| !mib.is_empty() && mib.bytes().all(|b| b.is_ascii_digit());
+    OF_LOAD.contains(&word)
+        || word.starts_with(OF_FILE_SYSTEM)
+        || word.strip_prefix("journal=").is_some_and(is_number)
 }
 
 /// What changes from point to point of a plot.
@@ -70,7 +75,7 @@ pub(crate) struct Panel<'a> {
     pub(crate) experiment: &'a str,
     /// What is special about it, as the page says it; empty where there is but one.
     pub(crate) label: String,
-    /// What of the variant is not of its series: a part of the load, or a journal.
+    /// What of the variant is not of its series: a part of the load, a journal, a file system.
     group: String,
     /// In the order in which they are shown.
     pub(crate) series: Vec<Series>,
@@ -286,7 +291,24 @@ mod tests {
         let labels: Vec<&str> = panels.iter().map(|panel| &*panel.label).collect();
         assert_eq!(labels, ["usual", "journal=4"]);
         assert!(panels.iter().all(|panel| panel.series.len() == 2), "{panels:?}");
-        assert_eq!(divide("warm"), (String::new(), "warm".to_owned()));
+    }
+
+    /// Fault model: a file system with small blocks is compared with one that has large ones.
+    #[test]
+    fn like_is_with_like() {
+        for (variant, series, group) in [
+            ("default", "", ""),
+            ("warm", "", "warm"),
+            ("aa", "aa", ""),
+            ("a=b,c", "a=b,c", ""),
+            ("mkfs.b=1024", "", "mkfs.b=1024"),
+            ("mkfs.b=1024,warm", "", "mkfs.b=1024,warm"),
+            ("a,mkfs.b=1024,mkfs.I=512,journal=4", "a", "mkfs.b=1024,mkfs.I=512,journal=4"),
+        ] {
+            assert_eq!(divide(variant), (series.to_owned(), group.to_owned()), "{variant}");
+        }
+        let figures = ["default", "mkfs.b=1024"].map(|variant| figure(variant, 1, 1, 1.0));
+        assert_eq!(panels(&figures).0.len(), 2);
     }
 
     #[test]

@@ -35,12 +35,12 @@ pub(crate) fn room(
     let shape = AppendShape::new(kind, form, threads, plan.scale);
     // In a mounted directory what is allocated is taken, as in no sparse image.
     let taken = plan.dir.as_ref().map_or(0, |_| u64::from(shape.files()) * shape.file_bytes);
-    shape.space_bytes(bases(form, candidates)) + taken
+    shape.space_bytes(bases(plan, form, candidates)) + taken
 }
 
-/// Images that runs start from: one, and one that each candidate has aged.
-fn bases(form: Option<Form>, candidates: u32) -> u32 {
-    if form == Some(Form::Aged) { 1 + candidates } else { 1 }
+/// Images that runs start from: one of each kind, and one that each candidate has aged.
+fn bases(plan: &Plan, form: Option<Form>, candidates: u32) -> u32 {
+    plan.kinds() + if form == Some(Form::Aged) { candidates } else { 0 }
 }
 
 /// Length of the image of a run, in bytes.
@@ -202,7 +202,8 @@ impl Append {
         let ageing = &bench.plan.ageing;
         // Each candidate ages an image of its own; it stays for all rounds.
         let is_aged = shape.form == Some(Form::Aged);
-        let bases = bases(shape.form, u32::try_from(candidates).unwrap_or(u32::MAX));
+        let candidates = u32::try_from(candidates).unwrap_or(u32::MAX);
+        let bases = bases(bench.plan, shape.form, candidates);
         let gib = shape.image_bytes as f64 / f64::from(1 << 30);
         let what = format!("{} threads: an image of {gib:.1} GiB, sparse", shape.threads);
         bench.require_room(&what, shape.space_bytes(bases), "use --scale", tell)?;

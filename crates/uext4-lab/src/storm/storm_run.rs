@@ -72,7 +72,7 @@ fn with_journal(kind: StormKind, candidate: Candidate, journal_mib: u32) -> Cand
 pub(crate) fn room(kind: StormKind, plan: &Plan, threads: u32) -> u64 {
     // In a mounted directory what is allocated is taken, as in no sparse image.
     let writes = plan.operations.filter(|_| plan.dir.is_none());
-    largest(kind, plan, threads).space_bytes(writes)
+    largest(kind, plan, threads).space_bytes(writes, plan.kinds())
 }
 
 /// Length of the image of a run with the largest journal, in bytes.
@@ -102,7 +102,7 @@ pub(crate) fn run(
             let shape = StormShape::new(kind, threads, journal, plan.scale);
             let bench = Bench::new(plan, load, shape.image_bytes())?;
             let what = format!("{threads} threads, journal {journal} MiB");
-            let need = shape.space_bytes(plan.operations);
+            let need = shape.space_bytes(plan.operations, plan.kinds());
             bench.require_room(&what, need, "use --scale or --ops", tell)?;
             let setting = Setting { form: None, threads, bs: load.block_bytes };
             let candidates = candidates(plan, (kind, load), targets, journal);

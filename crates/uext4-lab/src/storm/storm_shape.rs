@@ -100,14 +100,15 @@ impl StormShape {
         self.image_bytes() + self.journal_bytes()
     }
 
-    /// Space that one run takes at most, in bytes, if each thread makes at most so many writes.
-    /// Images are sparse and the files only allocated, so this is what is written.
-    pub(crate) fn space_bytes(&self, operations: Option<u32>) -> u64 {
+    /// Space that one run takes at most, in bytes, if each thread makes at most so many writes and
+    /// runs start from so many images. They are sparse and the files only allocated, so this is
+    /// what is written.
+    pub(crate) fn space_bytes(&self, operations: Option<u32>, bases: u32) -> u64 {
         let written = operations
             .map_or(u64::MAX, |count| u64::from(self.threads) * u64::from(count) * BLOCK as u64);
-        // The log, inode tables and mapping of the run's image and of the one it was copied from.
-        let metadata = 2 * self.journal_bytes() + self.data_bytes() / 64 + (64 << 20);
-        written.min(self.data_bytes()) + metadata
+        // The log, inode tables and mapping of the run's image and of those that are copied.
+        let metadata = self.journal_bytes() + self.data_bytes() / 128 + (32 << 20);
+        written.min(self.data_bytes()) + u64::from(1 + bases) * metadata
     }
 
     fn journal_bytes(&self) -> u64 {
@@ -130,10 +131,10 @@ mod tests {
         );
         assert_eq!(shape.name(7), "16kb_rand_write_only_2048_jobs.7.0");
         assert_eq!(shape.file_named(&shape.name(7)), Some(7));
-        let told = load.space_bytes as f64 / shape.space_bytes(None) as f64;
-        assert!((0.99..1.01).contains(&told), "{}", shape.space_bytes(None));
+        let told = load.space_bytes as f64 / shape.space_bytes(None, 1) as f64;
+        assert!((0.99..1.01).contains(&told), "{}", shape.space_bytes(None, 1));
         // 30 writes of each thread take 1 GB, not 59.
-        assert!(shape.space_bytes(Some(30)) < 3_000_000_000);
+        assert!(shape.space_bytes(Some(30), 1) < 3_000_000_000);
     }
 
     #[test]

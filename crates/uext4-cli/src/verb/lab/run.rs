@@ -155,7 +155,7 @@ pub(super) fn plan(args: &Args) -> Result<Plan> {
     if args.dir.is_some() && store.flush().is_some() {
         return Err(Why::new("--dir has its own flushes, not slow ones").at("lab", &args.store));
     }
-    let sets = sets::variants(&args.set, args.combine)?;
+    let sets = sets::variants(&args.set, args.combine, !args.dry_run)?;
     let variants = [args.variant.clone(), sets.own].concat();
     let form = |name: &String| Form::find(name).ok_or_else(|| wrong("form", name));
     let churn = args.churn.parse().ok().filter(|churn| (0.0..=CHURN_MAX).contains(churn));

@@ -27,8 +27,9 @@ pub(super) struct Sets {
 }
 
 /// The variants that these words ask for: each value of each option beside the default, or every
-/// combination of the mount options of a target.
-pub(super) fn variants(words: &[String], combine: bool) -> Result<Sets> {
+/// combination of the mount options of a target. Those of the kernel are tried by a mount only if
+/// `try_kernel`.
+pub(super) fn variants(words: &[String], combine: bool, try_kernel: bool) -> Result<Sets> {
     let (mut own, mut kernel, mut mkfs) = (Vec::new(), Vec::new(), Vec::new());
     for word in words {
         let (option, values) = split(word)?;
@@ -37,7 +38,7 @@ pub(super) fn variants(words: &[String], combine: bool) -> Result<Sets> {
             let made = each.map(|value| MkfsOption::new(letter, value).map_err(failed));
             mkfs.extend(made.collect::<Result<Vec<_>>>()?);
         } else if let Some(option) = option.strip_prefix(KERNEL) {
-            let taken = each.map(|value| of_kernel(option, value)).collect::<Result<Vec<_>>>()?;
+            let taken = each.map(|value| of_kernel(option, value, try_kernel)).collect::<Result<Vec<_>>>()?;
             kernel.push(taken.into_iter().flatten().collect());
         } else {
             own.push(each.map(|value| of_uext4(option, value)).collect::<Result<_>>()?);
@@ -96,7 +97,7 @@ fn of_uext4(option: &str, value: &str) -> Result<String> {
 }
 
 /// The same of the kernel. An option that has no `noopt` is off in the default, which runs anyway.
-fn of_kernel(option: &str, value: &str) -> Result<Option<String>> {
+fn of_kernel(option: &str, value: &str, try_it: bool) -> Result<Option<String>> {
     if option.is_empty() {
         return Err(Why::new("not an option of the kernel's ext4").at("lab", KERNEL));
     }
@@ -111,7 +112,8 @@ fn of_kernel(option: &str, value: &str) -> Result<Option<String>> {
     // A test is not the command.
     let command = std::env::current_exe().ok().filter(|_| !cfg!(test));
     let taken = |options: &str| {
-        uext4_lab::try_kernel_options(options, command.as_deref()).unwrap_or(Ok(()))
+        let tried = try_it.then(|| uext4_lab::try_kernel_options(options, command.as_deref()));
+        tried.flatten().unwrap_or(Ok(()))
     };
     match taken(&options) {
         Ok(()) => Ok(Some(options)),
@@ -126,7 +128,7 @@ mod tests {
 
     fn all(words: &[&str], combine: bool) -> Vec<String> {
         let words: Vec<_> = words.iter().map(|word| (*word).to_owned()).collect();
-        let Ok(sets) = variants(&words, combine) else { panic!("{words:?}") };
+        let Ok(sets) = variants(&words, combine, true) else { panic!("{words:?}") };
         sets.own
     }
 
@@ -145,21 +147,23 @@ mod tests {
         for word in
             ["nothing=1", "delalloc", "=a", "journal_join=", "journal_join=zebra", "mkfs.b=7"]
         {
-            assert!(variants(&[word.to_owned()], false).is_err(), "{word}");
+            assert!(variants(&[word.to_owned()], false, true).is_err(), "{word}");
         }
         let many = vec!["delalloc=on,off".to_owned(); 9];
-        assert!(variants(&many, true).is_err());
+        assert!(variants(&many, true, true).is_err());
     }
 
     /// Where the kernel can be asked; elsewhere it has no runs either.
     #[test]
     fn options_of_the_kernel_are_tried_on_it() {
         let can_be_tried = uext4_lab::try_kernel_options("data=ordered", None).is_some();
-        let sets = |word: &str| variants(&[word.to_owned()], false);
+        let sets = |word: &str| variants(&[word.to_owned()], false, true);
         let Ok(known) = sets("kernel.dioread_lock=on,off") else { panic!("refused") };
         let off = if can_be_tried { None } else { Some("nodioread_lock".to_owned()) };
         let wanted: Vec<_> = Some("dioread_lock".to_owned()).into_iter().chain(off).collect();
         assert_eq!(known.kernel, wanted);
         assert_eq!(sets("kernel.frobnicate=1").is_err(), can_be_tried);
+        // A plan that is only told mounts nothing, and takes the word as it is.
+        assert!(variants(&["kernel.frobnicate=1".to_owned()], false, false).is_ok());
     }
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
 use crate::load::{Form, Load};
-use crate::mkfs_option::MkfsOption;
+use crate::mkfs_option::MkfsOptions;
 use crate::plan::Plan;
 use crate::stage::{self, Store};
 use crate::storm;
@@ -157,7 +157,8 @@ impl Plan {
             "targets": names(self.targets.iter().map(|target| target.name()).collect()),
             "variants": self.variants,
             "kernel_variants": self.kernel_variants,
-            "mkfs": self.mkfs.iter().map(MkfsOption::name).collect::<Vec<_>>(),
+            "mkfs": self.mkfs.iter().map(MkfsOptions::name).collect::<Vec<_>>(),
+            "combine": self.combine,
             "rounds": self.rounds,
             "options": self.options_json(),
             "cells": self.cells().into_iter().map(cell).collect::<Vec<_>>(),
@@ -260,7 +261,7 @@ mod tests {
     #[test]
     fn each_kind_of_file_system_takes_room() {
         let bytes = |id: &str, values: &[&str]| {
-            let made = values.iter().map(|value| MkfsOption::untried("b", value));
+            let made = values.iter().map(|value| MkfsOptions::untried('b', value));
             let plan = Plan {
                 loads: vec![Load::find(id).unwrap()],
                 targets: vec![Target::Uext4],

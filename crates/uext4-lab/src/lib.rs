@@ -69,7 +69,7 @@ pub use jobs::{FIO_TARGETS, FioJob};
 pub use load::{Form, Load};
 pub use loads::LOADS;
 pub use machine::describe as describe_machine;
-pub use mkfs_option::{MkfsOption, try_kernel_options};
+pub use mkfs_option::{MkfsOptions, try_kernel_options};
 pub use plan::{Event, Plan, run};
 pub use report::{Measurement, Summary};
 pub use stage::{Route, Store};

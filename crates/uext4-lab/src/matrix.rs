@@ -47,7 +47,13 @@ impl Plan {
             variants.extend(asked.filter(|c| variants.iter().all(|v| v != c)).collect::<Vec<_>>());
         }
         if target.has_image() && load.takes_mkfs_options() {
-            variants.extend(self.mkfs.iter().map(|option| Candidate::made_with(target, option)));
+            let usual = if self.combine {
+                variants.clone()
+            } else {
+                vec![Candidate::new(target, DEFAULT)]
+            };
+            let made = self.mkfs.iter().flat_map(|mkfs| usual.iter().map(|c| c.on(mkfs)));
+            variants.extend(made.collect::<Vec<_>>());
         }
         variants
     }
@@ -56,7 +62,7 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mkfs_option::MkfsOption;
+    use crate::mkfs_option::MkfsOptions;
 
     fn names(load: &str, plan: &Plan) -> Vec<(&'static str, String)> {
         let load = Load::find(load).unwrap();
@@ -85,7 +91,7 @@ mod tests {
 
     #[test]
     fn options_of_the_kernel_are_its_own_and_those_of_mkfs_everybodys() {
-        let mkfs = vec![MkfsOption::new("b", "1024").unwrap()];
+        let mkfs = vec![MkfsOptions::new("b", "1024").unwrap()];
         let kernel_variants = vec!["data=writeback".to_owned()];
         let plan = Plan { kernel_variants, mkfs, ..Plan::default() };
         let wanted = |words: [(&'static str, &str); 5]| words.map(|(t, v)| (t, v.to_owned()));
@@ -102,6 +108,33 @@ mod tests {
         all.insert(4, ("kernel", b.to_owned()));
         assert_eq!(names("E3", &plan), all);
         assert!(names("E4", &plan).iter().all(|(_, variant)| variant != b));
+    }
+
+    /// Fault model: a variant that is compared with none on the same file system.
+    #[test]
+    fn every_variant_meets_every_file_system() {
+        let mkfs = ["1024", "2048"].map(|value| MkfsOptions::untried('b', value)).to_vec();
+        let (variants, combine) = (vec!["nodelalloc".to_owned()], true);
+        let plan = Plan { variants, mkfs, combine, ..Plan::default() };
+        let all = names("E3", &plan);
+        let of = |target| {
+            let all = all.iter().filter(move |(name, _)| *name == target);
+            all.map(|(_, variant)| &**variant).collect::<Vec<_>>()
+        };
+        let own = [
+            DEFAULT,
+            "nodelalloc",
+            "mkfs.b=1024",
+            "nodelalloc,mkfs.b=1024",
+            "mkfs.b=2048",
+            "nodelalloc,mkfs.b=2048",
+        ];
+        assert_eq!(of("uext4"), own);
+        assert_eq!(of("kernel"), [DEFAULT, "mkfs.b=1024", "mkfs.b=2048"]);
+        assert_eq!(of("raw"), [DEFAULT]);
+        let load = Load::find("E3").unwrap();
+        let last = plan.candidates_of(load, &[Target::Uext4]).pop().unwrap();
+        assert_eq!((&*last.options, last.mkfs), ("nodelalloc", plan.mkfs.last().cloned()));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! is run on one that is made so, beside the usual one. Options of the kernel's mount are tried on
 //! a small image before anything runs.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::Path;
 
@@ -23,38 +24,64 @@ const TRIED_BYTES: u64 = 256 << 20;
 /// Before an option of a file system in the name of a variant.
 pub(crate) const PREFIX: &str = "mkfs.";
 
-/// An option of mke2fs with its value.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct MkfsOption {
-    letter: String,
-    value: String,
-}
+/// Options of which mke2fs takes several words.
+const LISTS: &str = "EO";
 
-impl MkfsOption {
+/// Options of mke2fs with their values: a kind of file system.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct MkfsOptions(Vec<(char, String)>);
+
+impl MkfsOptions {
     /// The option of that letter.
     ///
     /// # Errors
     /// mke2fs is not installed, does not know it, or rejects the value.
     pub fn new(letter: &str, value: &str) -> Result<Self> {
-        let option = Self { letter: letter.to_owned(), value: value.to_owned() };
-        if letter.len() != 1 || !LETTERS.contains(letter) {
+        let known = letter.parse().ok().filter(|letter| LETTERS.contains(*letter));
+        let Some(known) = known else {
             let text = format!("no option of a file system: mkfs. goes before one of {LETTERS}");
             return Err(Error::new(format!("{letter}: {text}")));
-        }
+        };
         if letter == "J" && value.contains("device") {
             return Err(Error::new(format!("{value}: the journal is in the image")));
         }
+        Self(vec![(known, value.to_owned())]).tried()
+    }
+
+    /// These and others together.
+    ///
+    /// # Errors
+    /// An option is in both and has one value only; mke2fs rejects them together.
+    pub fn with(&self, others: &Self) -> Result<Self> {
+        let is_twice =
+            |(letter, _): &&(char, String)| !LISTS.contains(*letter) && self.value(*letter).is_some();
+        if let Some((letter, _)) = others.0.iter().find(is_twice) {
+            let text = format!("{PREFIX}{letter} cannot be combined with itself");
+            return Err(Error::new(text));
+        }
+        Self([&*self.0, &*others.0].concat()).tried()
+    }
+
+    /// Itself, if mke2fs takes it.
+    fn tried(self) -> Result<Self> {
         let file = tempfile::NamedTempFile::new().doing("a file to try mke2fs on")?;
         file.as_file().set_len(TRIED_BYTES).doing("a file to try mke2fs on")?;
-        let tried = mke2fs(file.path(), &[], Some(&option));
-        tried.map_err(|error| Error::new(format!("{}: {error}", option.name())))?;
-        Ok(option)
+        let tried = mke2fs(file.path(), &[], Some(&self));
+        tried.map_err(|error| Error::new(format!("{}: {error}", self.name())))?;
+        Ok(self)
     }
 
     /// The option, whatever mke2fs says of it.
     #[cfg(test)]
-    pub(crate) fn untried(letter: &str, value: &str) -> Self {
-        Self { letter: letter.to_owned(), value: value.to_owned() }
+    pub(crate) fn untried(letter: char, value: &str) -> Self {
+        Self(vec![(letter, value.to_owned())])
+    }
+
+    /// The value of an option; several words are separated by commas.
+    fn value(&self, letter: char) -> Option<String> {
+        let values = self.0.iter().filter(|(of, _)| *of == letter);
+        let words: Vec<&str> = values.map(|(_, value)| &**value).collect();
+        (!words.is_empty()).then(|| words.join(","))
     }
 
     /// A file's name for what is made with it, or without.
@@ -68,35 +95,40 @@ impl MkfsOption {
         more.map_or_else(|| name.to_owned(), |more| format!("{name}-{more}"))
     }
 
-    /// Its name as a variant.
+    /// Its name as a variant: that of each option, separated by commas.
     #[must_use]
     pub fn name(&self) -> String {
-        format!("{PREFIX}{}={}", self.letter, self.value)
+        let names = self.0.iter().map(|(letter, value)| format!("{PREFIX}{letter}={value}"));
+        names.collect::<Vec<_>>().join(",")
+    }
+
+    /// The words of mke2fs, but for `-E`, which has others already.
+    fn words(&self) -> Vec<String> {
+        let letters: BTreeSet<char> = self.0.iter().map(|(letter, _)| *letter).collect();
+        let values = letters.into_iter().filter(|letter| *letter != 'E');
+        let words = values.filter_map(|letter| Some([format!("-{letter}"), self.value(letter)?]));
+        words.flatten().collect()
     }
 }
 
 /// Makes a file system in a file of a length, by mke2fs with these arguments besides.
-pub(crate) fn mke2fs(image: &Path, arguments: &[&str], option: Option<&MkfsOption>) -> Result<()> {
+pub(crate) fn mke2fs(image: &Path, arguments: &[&str], of: Option<&MkfsOptions>) -> Result<()> {
     let owner = machine::caller();
     let mut extended =
         format!("lazy_itable_init=0,lazy_journal_init=0,root_owner={}:{}", owner.uid, owner.gid);
-    let mut more = Vec::new();
-    match option {
-        // mke2fs takes the last -E alone.
-        Some(MkfsOption { letter, value }) if letter == "E" => {
-            extended.push(',');
-            extended.push_str(value);
-        }
-        Some(MkfsOption { letter, value }) => more = vec![format!("-{letter}"), value.clone()],
-        None => {}
+    // mke2fs takes the last -E alone.
+    if let Some(value) = of.and_then(|of| of.value('E')) {
+        extended.push(',');
+        extended.push_str(&value);
     }
     let usual = ["-q", "-F", "-E", &extended, "-t", "ext4", "-b", "4096"];
     // -J makes a journal whatever -O says.
-    let has_journal = option.is_none_or(|of| of.letter != "O" || leaves_journal(&of.value));
+    let features = of.and_then(|of| of.value('O'));
     let arguments = match arguments {
-        [rest @ .., "-J", _] if !has_journal => rest,
+        [rest @ .., "-J", _] if !features.is_none_or(|words| leaves_journal(&words)) => rest,
         all => all,
     };
+    let more = of.map_or_else(Vec::new, MkfsOptions::words);
     let more: Vec<&str> = more.iter().map(String::as_str).collect();
     let image = &*image.to_string_lossy();
     command::run("mke2fs", &[&usual, arguments, &more, &[image]].concat()).map(|_| ())
@@ -113,9 +145,9 @@ fn leaves_journal(features: &str) -> bool {
 }
 
 /// The same in a new file of that length.
-pub(crate) fn make(image: &Path, bytes: u64, option: &MkfsOption) -> Result<()> {
+pub(crate) fn make(image: &Path, bytes: u64, of: &MkfsOptions) -> Result<()> {
     File::create(image).and_then(|file| file.set_len(bytes)).doing("making an image")?;
-    mke2fs(image, &[], Some(option))
+    mke2fs(image, &[], Some(of))
 }
 
 impl Load {
@@ -163,12 +195,12 @@ mod tests {
             return;
         }
         for (letter, value) in [("b", "1024"), ("O", "^has_journal"), ("E", "stride=4")] {
-            let option = MkfsOption::new(letter, value).unwrap();
+            let option = MkfsOptions::new(letter, value).unwrap();
             assert_eq!(option.name(), format!("mkfs.{letter}={value}"));
         }
         // Both ways to say it.
         for words in ["^has_journal", "-has_journal"] {
-            let option = MkfsOption::new("O", words).unwrap();
+            let option = MkfsOptions::new("O", words).unwrap();
             let file = tempfile::NamedTempFile::new().unwrap();
             file.as_file().set_len(TRIED_BYTES).unwrap();
             mke2fs(file.path(), &["-m", "1", "-J", "size=16"], Some(&option)).unwrap();
@@ -178,8 +210,32 @@ mod tests {
             assert_eq!(features[0] & 4, 0, "{words}: a journal all the same");
         }
         for (letter, value) in [("b", "1000"), ("O", "frobnicate"), ("d", "/"), ("", "1")] {
-            assert!(MkfsOption::new(letter, value).is_err(), "{letter} {value}");
+            assert!(MkfsOptions::new(letter, value).is_err(), "{letter} {value}");
         }
+    }
+
+    /// Fault model: of two options the second is forgotten; features that were named before it.
+    #[test]
+    fn options_are_combined() {
+        if command::find("mke2fs").is_none() {
+            return;
+        }
+        let new = |letter, value| MkfsOptions::new(letter, value).unwrap();
+        let both = new("b", "1024").with(&new("O", "^has_journal")).unwrap();
+        let all = both.with(&new("O", "quota")).unwrap();
+        assert_eq!(all.name(), "mkfs.b=1024,mkfs.O=^has_journal,mkfs.O=quota");
+        assert_eq!(all.words(), ["-O", "^has_journal,quota", "-b", "1024"]);
+        let twice = new("b", "1024").with(&new("b", "2048")).unwrap_err().to_string();
+        assert!(twice.contains("cannot be combined with itself"), "{twice}");
+        // Each is well by itself: blocks of 1 KiB have no inodes of 2.
+        assert!(new("I", "2048").with(&new("b", "1024")).is_err());
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(TRIED_BYTES).unwrap();
+        mke2fs(file.path(), &["-J", "size=16"], Some(&all)).unwrap();
+        let mut superblock = [0; 1024];
+        file.as_file().read_exact_at(&mut superblock, 1024).unwrap();
+        // `s_log_block_size`, `s_feature_compat` and `s_feature_ro_compat` (QUOTA).
+        assert_eq!((superblock[0x18], superblock[0x5c] & 4, superblock[0x65] & 1), (0, 0, 1));
     }
 
     #[test]

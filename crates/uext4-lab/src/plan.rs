@@ -12,7 +12,7 @@ use crate::evidence::{Resumed, RunName, TargetRun};
 use crate::jobs::FioJob;
 use crate::leftovers::Watch;
 use crate::load::{Form, Forms, How, Load};
-use crate::mkfs_option::MkfsOption;
+use crate::mkfs_option::MkfsOptions;
 use crate::report::Measurement;
 use crate::stage::{Route, Store};
 use crate::storm;
@@ -52,8 +52,10 @@ pub struct Plan {
     /// Mount options of the kernel's ext4, separated by commas, that loads are run with beside the
     /// default.
     pub kernel_variants: Vec<String>,
-    /// Options of mke2fs that every target that works on an image is run with beside the usual.
-    pub mkfs: Vec<MkfsOption>,
+    /// Kinds of file systems that every target that works on an image is run on beside the usual.
+    pub mkfs: Vec<MkfsOptions>,
+    /// Whether each of them is run with every variant of the mount, instead of its default alone.
+    pub combine: bool,
     /// Forms of the loads that have several; empty: both of E1a and E4, the usual one of M4,
     /// M6 and M7.
     pub forms: Vec<Form>,
@@ -103,6 +105,7 @@ impl Default for Plan {
             variants: Vec::new(),
             kernel_variants: Vec::new(),
             mkfs: Vec::new(),
+            combine: false,
             forms: Vec::new(),
             blocks: Vec::new(),
             aged: false,

@@ -16,7 +16,7 @@ use crate::explain::Subject;
 use crate::library;
 use crate::load::{Form, Load, SMALL_FILE_DIRS, SMALL_FILES, SmallFiles, Start, WARM_PASSES, Work};
 use crate::machine;
-use crate::mkfs_option::{self, MkfsOption};
+use crate::mkfs_option::{self, MkfsOptions};
 use crate::mount::Mount;
 use crate::mounted::{self, Workers};
 use crate::plan::{Event, Figure, Plan};
@@ -42,7 +42,7 @@ pub(crate) struct Runner<'a> {
     pub(crate) builds: Builds,
     pub(crate) looking: Looking,
     /// Images to start from, made when first needed.
-    bases: HashMap<(Start, Option<MkfsOption>), PathBuf>,
+    bases: HashMap<(Start, Option<MkfsOptions>), PathBuf>,
 }
 
 impl<'a> Runner<'a> {
@@ -343,13 +343,13 @@ impl<'a> Runner<'a> {
 
     /// The image that a load starts from. It is made by the kernel where that can be had, so that
     /// no other target reads what it has laid out itself; else by the library.
-    fn base(&mut self, start: Start, mkfs: Option<&MkfsOption>) -> Result<PathBuf> {
+    fn base(&mut self, start: Start, mkfs: Option<&MkfsOptions>) -> Result<PathBuf> {
         self.archive()?;
         let key = (start, mkfs.cloned());
         if let Some(image) = self.bases.get(&key) {
             return Ok(image.clone());
         }
-        let name = MkfsOption::file_name(&format!("base-{start:?}"), mkfs);
+        let name = MkfsOptions::file_name(&format!("base-{start:?}"), mkfs);
         let image = self.stage.image(&name);
         match mkfs {
             Some(option) => mkfs_option::make(&image, self.stage.image_bytes(), option)?,

@@ -19,7 +19,7 @@ use crate::evidence::{Served, TargetRun, keep_layout};
 use crate::explain::Subject;
 use crate::load::{Form, Load};
 use crate::machine;
-use crate::mkfs_option::MkfsOption;
+use crate::mkfs_option::MkfsOptions;
 use crate::plan::{Event, Plan};
 use crate::stage::{self, Medium};
 use crate::target::{Opened, Target};
@@ -80,7 +80,7 @@ pub(crate) fn run(
 struct Append {
     shape: AppendShape,
     /// The empty file systems, by what they are made with.
-    bases: HashMap<Option<MkfsOption>, PathBuf>,
+    bases: HashMap<Option<MkfsOptions>, PathBuf>,
     /// Bytes free on the usual one.
     free_bytes: u64,
     /// Candidates with an aged image of their own.
@@ -101,7 +101,7 @@ impl Experiment for Append {
         if let Some(mkfs) =
             candidate.mkfs.as_ref().filter(|_| !self.bases.contains_key(&candidate.mkfs))
         {
-            let base = bench.stage.image(&MkfsOption::file_name("base", Some(mkfs)));
+            let base = bench.stage.image(&MkfsOptions::file_name("base", Some(mkfs)));
             format(&base, self.shape.image_bytes, Some(mkfs))?;
             self.bases.insert(candidate.mkfs.clone(), base);
         }

@@ -1,6 +1,6 @@
 //! What is compared: targets with their mount options.
 
-use crate::mkfs_option::MkfsOption;
+use crate::mkfs_option::MkfsOptions;
 use crate::report::DEFAULT;
 use crate::target::Target;
 
@@ -13,7 +13,7 @@ pub(crate) struct Candidate {
     /// Mount options, separated by commas.
     pub(crate) options: String,
     /// What its file system is made with beside the usual.
-    pub(crate) mkfs: Option<MkfsOption>,
+    pub(crate) mkfs: Option<MkfsOptions>,
 }
 
 impl Candidate {
@@ -23,9 +23,12 @@ impl Candidate {
         Self { target, variant: variant.to_owned(), options: options.to_owned(), mkfs: None }
     }
 
-    /// A target on a file system that is made with this.
-    pub(crate) fn made_with(target: Target, mkfs: &MkfsOption) -> Self {
-        let (variant, options) = (mkfs.name(), String::new());
-        Self { target, variant, options, mkfs: Some(mkfs.clone()) }
+    /// The same on a file system that is made with these.
+    pub(crate) fn on(&self, mkfs: &MkfsOptions) -> Self {
+        let variant = match &*self.variant {
+            DEFAULT => mkfs.name(),
+            variant => format!("{variant},{}", mkfs.name()),
+        };
+        Self { variant, mkfs: Some(mkfs.clone()), ..self.clone() }
     }
 }

@@ -7,7 +7,7 @@ use crate::bench::files::{self, FileSystem};
 use crate::check;
 use crate::command;
 use crate::error::{Doing, Result};
-use crate::mkfs_option::{MkfsOption, mke2fs};
+use crate::mkfs_option::{MkfsOptions, mke2fs};
 use crate::plan::Plan;
 use crate::stage::{self, Loop, Medium, Stage};
 use crate::target::{Opened, Target};
@@ -19,7 +19,7 @@ pub(crate) fn format_with(
     bytes: u64,
     arguments: &[&str],
     options: &uext4_mkfs::Options,
-    mkfs: Option<&MkfsOption>,
+    mkfs: Option<&MkfsOptions>,
 ) -> Result<()> {
     if image.exists() {
         fs::remove_file(image).doing("removing an image")?;
@@ -34,7 +34,7 @@ pub(crate) fn format_with(
 }
 
 /// An empty file system as the report of E1b made it.
-pub(crate) fn format(image: &Path, bytes: u64, mkfs: Option<&MkfsOption>) -> Result<()> {
+pub(crate) fn format(image: &Path, bytes: u64, mkfs: Option<&MkfsOptions>) -> Result<()> {
     let options = uext4_mkfs::Options { block_size: Some(4096), ..uext4_mkfs::Options::default() };
     // Old ones know no orphan file.
     format_with(image, bytes, &["-O", "orphan_file"], &options, mkfs)

@@ -10,7 +10,7 @@ use crate::bench::files::{Directory, FileSystem};
 use crate::bench::{format_with, lay_out};
 use crate::error::Result;
 use crate::fio::is_installed;
-use crate::mkfs_option::MkfsOption;
+use crate::mkfs_option::MkfsOptions;
 use crate::plan::Plan;
 use crate::stage::Stage;
 use crate::storm::content::{LAID_OUT, stamp};
@@ -23,9 +23,9 @@ pub(crate) fn make(
     plan: &Plan,
     stage: &Stage,
     shape: &StormShape,
-    mkfs: Option<&MkfsOption>,
+    mkfs: Option<&MkfsOptions>,
 ) -> Result<PathBuf> {
-    let image = stage.image(&MkfsOption::file_name("base", mkfs));
+    let image = stage.image(&MkfsOptions::file_name("base", mkfs));
     format(&image, shape, mkfs)?;
     lay_out(plan, stage, &image, |opened, files| match opened {
         Opened::Mount(mount) => fill(plan, stage, shape, mount.dir()),
@@ -46,7 +46,7 @@ fn make_files(files: &dyn FileSystem, shape: &StormShape) -> Result<()> {
     (0..shape.files()).try_for_each(|number| file(files, shape, number))
 }
 
-fn format(image: &Path, shape: &StormShape, mkfs: Option<&MkfsOption>) -> Result<()> {
+fn format(image: &Path, shape: &StormShape, mkfs: Option<&MkfsOptions>) -> Result<()> {
     let options = uext4_mkfs::Options {
         block_size: Some(4096),
         reserved_percent: Some(1.0),

@@ -19,7 +19,7 @@ use crate::explain::Subject;
 use crate::fio::is_installed;
 use crate::load::Load;
 use crate::machine;
-use crate::mkfs_option::MkfsOption;
+use crate::mkfs_option::MkfsOptions;
 use crate::plan::{Event, Plan};
 use crate::report::DEFAULT;
 use crate::stage::{Loop, Medium, Route};
@@ -123,7 +123,7 @@ pub(crate) fn run(
 struct Storm {
     shape: StormShape,
     /// The images that runs start from, by what the file system is made with.
-    bases: HashMap<Option<MkfsOption>, PathBuf>,
+    bases: HashMap<Option<MkfsOptions>, PathBuf>,
     /// Writes of each thread, where every target makes the same number.
     operations: Option<u32>,
 }

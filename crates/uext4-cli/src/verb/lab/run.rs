@@ -61,7 +61,8 @@ pub(crate) struct Args {
     /// no-form)
     #[arg(long, value_name = "OPTION=VALUES")]
     set: Vec<String>,
-    /// Every combination of the mount options of --set, instead of one option at a time
+    /// Every combination of the options of --set, instead of one at a time: each mount, also the
+    /// default, on each kind of file system, also the usual one
     #[arg(long, requires = "set")]
     combine: bool,
     /// Forms, separated by commas: own and foreign of E1a, read and write of E4 (both if none is
@@ -186,6 +187,7 @@ pub(super) fn plan(args: &Args) -> Result<Plan> {
         variants: distinct_variants(&variants).map_err(failed)?,
         kernel_variants: sets.kernel,
         mkfs: sets.mkfs,
+        combine: args.combine,
         forms: args.form.iter().map(form).collect::<Result<_>>()?,
         blocks: numbers(&args.bs, is_request, "a request has 4 KiB to 1 MiB, in units of 4 KiB")?,
         aged: args.aged,

@@ -1,7 +1,7 @@
 //! `--set opt=a,b`: variants from values of options: of uext4, of the kernel's mount (`kernel.opt`)
 //! and of the file system (`mkfs.b`).
 
-use uext4_lab::MkfsOption;
+use uext4_lab::MkfsOptions;
 
 use crate::failure::{Result, Why};
 
@@ -22,34 +22,49 @@ pub(super) struct Sets {
     pub(super) own: Vec<String>,
     /// Those of the kernel's ext4.
     pub(super) kernel: Vec<String>,
-    /// Options of mke2fs.
-    pub(super) mkfs: Vec<MkfsOption>,
+    /// Kinds of file systems.
+    pub(super) mkfs: Vec<MkfsOptions>,
 }
 
 /// The variants that these words ask for: each value of each option beside the default, or every
-/// combination of the mount options of a target. Those of the kernel are tried by a mount only if
-/// `try_kernel`.
+/// combination. Those of the kernel are tried by a mount only if `try_kernel`.
 pub(super) fn variants(words: &[String], combine: bool, try_kernel: bool) -> Result<Sets> {
     let (mut own, mut kernel, mut mkfs) = (Vec::new(), Vec::new(), Vec::new());
     for word in words {
         let (option, values) = split(word)?;
         let each = values.split(',');
         if let Some(letter) = option.strip_prefix(MKFS) {
-            let made = each.map(|value| MkfsOption::new(letter, value).map_err(failed));
-            mkfs.extend(made.collect::<Result<Vec<_>>>()?);
+            let made = each.map(|value| MkfsOptions::new(letter, value).map_err(failed));
+            mkfs.push(made.collect::<Result<Vec<_>>>()?);
         } else if let Some(option) = option.strip_prefix(KERNEL) {
-            let taken = each.map(|value| of_kernel(option, value, try_kernel)).collect::<Result<Vec<_>>>()?;
-            kernel.push(taken.into_iter().flatten().collect());
+            let taken = each.map(|value| of_kernel(option, value, try_kernel));
+            kernel.push(taken.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect());
         } else {
             own.push(each.map(|value| of_uext4(option, value)).collect::<Result<_>>()?);
         }
     }
-    let sets = Sets { own: all(own, combine), kernel: all(kernel, combine), mkfs };
-    if sets.own.len() + sets.kernel.len() + sets.mkfs.len() > VARIANTS_MAX {
+    let mut sets = Sets { own: all(own, combine), kernel: all(kernel, combine), mkfs: Vec::new() };
+    let mounts = sets.own.len() + sets.kernel.len();
+    let count = match combine {
+        false => mounts + mkfs.iter().map(Vec::len).sum::<usize>(),
+        true => mkfs.iter().fold(mounts + 1, |count, values| count.saturating_mul(values.len())),
+    };
+    if count > VARIANTS_MAX {
         let why = format!("{} options ask for more than {VARIANTS_MAX} variants", words.len());
         return Err(Why::new(why).at("lab", "--set"));
     }
+    sets.mkfs = if combine { together(mkfs)? } else { mkfs.into_iter().flatten().collect() };
     Ok(sets)
+}
+
+/// Every combination of options of mke2fs.
+fn together(sets: Vec<Vec<MkfsOptions>>) -> Result<Vec<MkfsOptions>> {
+    let mut sets = sets.into_iter();
+    let first = sets.next().unwrap_or_default();
+    sets.try_fold(first, |all, set| {
+        let pairs = all.iter().flat_map(|before| set.iter().map(move |value| (before, value)));
+        pairs.map(|(before, value)| before.with(value).map_err(failed)).collect()
+    })
 }
 
 /// Values of options one after the other, or every combination of them.
@@ -140,6 +155,20 @@ mod tests {
         assert_eq!(all(&sets, true), both);
         assert_eq!(all(&["delalloc=on,off"], false), ["delalloc", "nodelalloc"]);
         assert!(all(&[], true).is_empty());
+    }
+
+    #[test]
+    fn file_systems_are_combined_as_well() {
+        let made = |combine| {
+            let words = ["mkfs.b=1024,2048", "mkfs.I=512"].map(str::to_owned);
+            // Without mke2fs each of them is refused.
+            let sets = variants(&words, combine, false).ok()?;
+            Some(sets.mkfs.iter().map(MkfsOptions::name).collect::<Vec<_>>())
+        };
+        let Some(single) = made(false) else { return };
+        assert_eq!(single, ["mkfs.b=1024", "mkfs.b=2048", "mkfs.I=512"]);
+        let both = ["mkfs.b=1024,mkfs.I=512", "mkfs.b=2048,mkfs.I=512"].map(str::to_owned);
+        assert_eq!(made(true), Some(both.to_vec()));
     }
 
     #[test]

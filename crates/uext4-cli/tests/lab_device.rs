@@ -1,4 +1,4 @@
-//! `uext4 lab run --device`: every target on one block device.
+//! `uext4 lab run --device` and `lab fio --device`: every target on one block device.
 //!
 //! Fault model: a device that is somebody else's: mounted, with something on it, not a device at
 //! all, too small. Nothing of it may be written then. A loop device stands for the disk. Not
@@ -132,5 +132,43 @@ fn a_device_of_somebody_else_stays_as_it_is() {
     Command::new("umount").arg(&dir).status().expect("umount runs");
     assert_eq!((status, line.lines().count()), (Some(2), 1), "{line}");
     assert!(line.contains("in use: mounted on "), "{line}");
+    assert!(before == disk.head(), "the device was written to");
+}
+
+/// Fault model: a job file goes to a device that loads are not run on.
+#[test]
+fn a_job_file_runs_on_a_device_with_the_same_refusals() {
+    let no_fio = || (!has("fio")).then_some("fio is not installed");
+    if let Some(reason) = obstacle().or_else(no_fio) {
+        eprintln!("skipped: {reason}");
+        return;
+    }
+    let scratch = Scratch::new();
+    let disk = Disk::new(&scratch, 64);
+    let job = scratch.path("job.fio");
+    fs::write(&job, "[x]\nrw=write\nbs=4k\nsize=1m\nend_fsync=1\n").expect("a file");
+    let fio = |words: &str| {
+        let mut command = Command::new(UEXT4);
+        command.args(["lab", "fio", "--rounds", "1", "--targets", "kernel", "--json", "--device"]);
+        let run = command.arg(&disk.device).args(words.split_whitespace()).arg(&job).output();
+        let run = run.expect("uext4 runs");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (run.status.code(), text(&run.stdout), text(&run.stderr))
+    };
+    let refused = |words: &str, why: &str| {
+        let (status, _, line) = fio(words);
+        assert_eq!((status, line.lines().count()), (Some(2), 1), "{line}");
+        assert!(line.contains(why), "{line}");
+    };
+    refused("--image-size 128M", "needs 128 MiB, it has 64: use --image-size");
+    refused("--image-size 32M --store slow", "--device has its own flushes");
+    let (status, figures, said) = fio("--image-size 32M");
+    assert_eq!(status, Some(0), "{said}");
+    let is_there = |line: &str| line.contains(r#""store":"device""#) && line.contains("\"iops\"");
+    assert!(figures.lines().any(is_there), "{figures}");
+    assert!(disk.head().iter().all(|byte| *byte == 0), "something is left on the device");
+    common::run_ok(["mkfs", &disk.device]);
+    let before = disk.head();
+    refused("--image-size 32M", "not empty (");
     assert!(before == disk.head(), "the device was written to");
 }

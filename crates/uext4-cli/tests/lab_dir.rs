@@ -1,4 +1,4 @@
-//! `uext4 lab run --dir`: a directory that is mounted already, as a target.
+//! `uext4 lab run --dir` and `lab fio --dir`: a directory that is mounted already, as a target.
 //!
 //! Fault model: what a load made is left in somebody's directory, also when the run is killed; a
 //! directory that cannot take the load. Not covered: what the file system below makes of it.
@@ -95,4 +95,53 @@ fn a_directory_that_cannot_take_the_load_is_refused() {
     let line = String::from_utf8_lossy(&run.stderr).into_owned();
     assert_eq!((run.status.code(), line.lines().count()), (Some(2), 1), "{line}");
     assert!(line.contains("no directory is given: --dir"), "{line}");
+}
+
+/// Fault model: files of a job are left in somebody's directory; a job that writes nothing there,
+/// told as a very fast one.
+#[test]
+fn a_job_file_runs_in_a_directory() {
+    if !common::has("fio") {
+        eprintln!("skipped: fio is not installed");
+        return;
+    }
+    let scratch = Scratch::new();
+    let (dir, job) = (scratch.path("there"), scratch.path("job.fio"));
+    fs::create_dir(&dir).expect("a folder");
+    fs::write(dir.join("mine"), "text").expect("a file");
+    let fio = |text: &str, words: &[&str]| {
+        fs::write(&job, text).expect("a file");
+        let mut command = Command::new(UEXT4);
+        command.args(["lab", "fio", "--rounds", "1", "--json", "--image-size", "16M"]);
+        if !words.contains(&"--targets") {
+            command.args(["--targets", "kernel"]);
+        }
+        command.arg(&job).args(words);
+        let run = command.output().expect("uext4 runs");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (run.status.code(), text(&run.stdout), text(&run.stderr))
+    };
+    let there = dir.display().to_string();
+    // In the place of the kernel; files that are gone in the end were there.
+    let writes = "[x]\nrw=write\nbs=4k\nsize=1m\nunlink=1\n";
+    let (status, figures, said) = fio(writes, &["--dir", &there]);
+    assert_eq!(status, Some(0), "{said}");
+    assert!(figures.contains(r#""experiment":"fio:job","target":"dir""#), "{figures}");
+    assert_eq!(names(&dir), ["mine"]);
+    let nothing = "[x]\nioengine=null\nrw=write\nbs=4k\nsize=1m\n";
+    let (status, figures, said) = fio(nothing, &["--dir", &there]);
+    assert_eq!((status, &*figures), (Some(1), ""), "{said}");
+    assert!(said.contains("as empty as before"), "{said}");
+    let missing = scratch.path("missing").display().to_string();
+    let wrong: [(&[&str], &str); 3] = [
+        (&["--dir", &missing], "No such file"),
+        (&["--dir", &there, "--store", "slow"], "--dir has its own flushes"),
+        (&["--targets", "dir"], "no directory is given: --dir"),
+    ];
+    for (words, why) in wrong {
+        let (status, _, line) = fio(writes, words);
+        assert_eq!((status, line.lines().count()), (Some(2), 1), "{line}");
+        assert!(line.contains(why), "{line}");
+    }
+    assert_eq!(names(&dir), ["mine"]);
 }

@@ -55,7 +55,8 @@ impl Plan {
         match images.max() {
             Some((need, id)) if need > bytes => {
                 let (need, has) = (need >> 20, bytes >> 20);
-                Err(wrong(path, &format!("{id} needs {need} MiB, it has {has}: use --scale")))
+                let advice = self.advice();
+                Err(wrong(path, &format!("{id} needs {need} MiB, it has {has}: use {advice}")))
             }
             _ => {
                 self.lent = Some(Arc::new(lent));

@@ -123,7 +123,7 @@ impl Plan {
         let refuse = |place: &str, has: u64, need: u64| {
             let id = largest.load.id;
             let (has, need) = (mib(has), mib(need));
-            let advice = if self.job.is_some() { "--image-size" } else { "--scale" };
+            let advice = self.advice();
             let text = format!("{id} needs {need} MiB in {place}, which has {has}: use {advice}");
             Err(Error::new(text))
         };

@@ -58,7 +58,8 @@ impl Plan {
         match needs.max() {
             Some((need, id)) if need > free => {
                 let (need, free) = (need >> 20, free >> 20);
-                wrong(&format!("{id} needs {need} MiB, it has {free}: use --scale"))
+                let advice = self.advice();
+                wrong(&format!("{id} needs {need} MiB, it has {free}: use {advice}"))
             }
             _ => Ok(()),
         }

@@ -146,6 +146,11 @@ impl Plan {
         self.lent.as_deref().map(LentDevice::path)
     }
 
+    /// The option that makes what is too large smaller.
+    pub(crate) fn advice(&self) -> &'static str {
+        if self.job.is_some() { "--image-size" } else { "--scale" }
+    }
+
     /// Kinds of file systems that loads are run on: the usual one, and those of options of mke2fs.
     pub(crate) fn kinds(&self) -> u32 {
         u32::try_from(1 + self.mkfs.len()).unwrap_or(u32::MAX)

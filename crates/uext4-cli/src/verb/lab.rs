@@ -5,6 +5,7 @@ mod compare_check;
 mod explain_check;
 mod fio;
 mod guard;
+mod lent;
 mod measuring;
 mod pair;
 mod report;

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use serde_json::{Value, json};
 
@@ -19,8 +20,14 @@ use crate::stage::{self, Medium};
 use crate::target::{Opened, Target};
 
 /// What a job file can be run on.
-pub const FIO_TARGETS: &[Target] =
-    &[Target::Uext4, Target::Uext4Mount, Target::Kernel, Target::Fuse2fs, Target::Bindfs];
+pub const FIO_TARGETS: &[Target] = &[
+    Target::Uext4,
+    Target::Uext4Mount,
+    Target::Kernel,
+    Target::Dir,
+    Target::Fuse2fs,
+    Target::Bindfs,
+];
 
 /// A job file of fio(1), which fio has parsed.
 #[derive(Clone, Debug)]
@@ -67,7 +74,8 @@ impl FioJob {
             block_bytes: 0,
             space_bytes: self.image_bytes,
             targets: FIO_TARGETS,
-            room: |plan, _, _, _| plan.job.as_ref().map_or(0, |job| job.image_bytes),
+            room: |plan, _, _, _| image_bytes(plan),
+            length: |plan, _, _| image_bytes(plan),
             obstacle: if self.engine.is_some() { |_| None } else { no_engine },
             how: How::Bench(run),
             ..THREADS
@@ -86,6 +94,11 @@ impl FioJob {
             "engine_sha256": built,
         })
     }
+}
+
+/// Length of the image of a run of the plan's job.
+fn image_bytes(plan: &Plan) -> u64 {
+    plan.job.as_ref().map_or(0, |job| job.image_bytes)
 }
 
 /// Whether fio reads a path in an option as it is.
@@ -145,9 +158,16 @@ struct Job<'a> {
     empty: Emptiness,
 }
 
-impl Experiment for Job<'_> {
+/// What a run of a job did.
+struct Done {
     /// Whether fio says that it has written.
-    type Outcome = bool;
+    wrote: bool,
+    /// When the folder was changed before, where there is no image to look at.
+    changed_before: Option<SystemTime>,
+}
+
+impl Experiment for Job<'_> {
+    type Outcome = Done;
 
     fn start(&self, _candidate: &Candidate) -> StartImage<'_> {
         StartImage::Copy(&self.base)
@@ -159,22 +179,24 @@ impl Experiment for Job<'_> {
         candidate: &Candidate,
         run: TargetRun,
         medium: &Medium,
-    ) -> Result<(bool, Figures)> {
+    ) -> Result<(Done, Figures)> {
         if let (Target::Uext4, Some(engine)) = (candidate.target, &self.job.engine) {
             let text = self.job.file.on_image(engine, medium.path(), &candidate.options);
             let scene = bench.scene(run, candidate, Served::Nothing, medium);
-            let done = scene.during(|| call(bench, &text))?;
+            let (wrote, figures) = scene.during(|| call(bench, &text))?;
             scene.keep_file("fio.json", &bench.stage.source("fio.json"))?;
-            return Ok(done);
+            return Ok((Done { wrote, changed_before: None }, figures));
         }
         let opened =
             candidate.target.start(bench.plan, &bench.stage, medium, &candidate.options)?;
         let Opened::Mount(mount) = &opened else { return Err(Error::new("not a mount")) };
         let scene = bench.scene(run, candidate, Served::by(&opened), medium);
-        let done = scene.during(|| call(bench, &self.job.file.on_directory(mount.dir())))?;
+        let changed_before = changed(mount.dir());
+        let text = self.job.file.on_directory(mount.dir());
+        let (wrote, figures) = scene.during(|| call(bench, &text))?;
         scene.keep_file("fio.json", &bench.stage.source("fio.json"))?;
         opened.end()?;
-        Ok(done)
+        Ok((Done { wrote, changed_before }, figures))
     }
 
     fn judge(
@@ -183,14 +205,30 @@ impl Experiment for Job<'_> {
         _candidate: &Candidate,
         _run: TargetRun,
         image: &Path,
-        wrote: &bool,
+        done: &Done,
     ) -> Result<Figures> {
-        if Emptiness::of(image)? == self.empty && *wrote {
+        done.require_files(Emptiness::of(image)? == self.empty).map(|()| Figures::new())
+    }
+
+    fn judge_folder(&self, dir: &Path, done: &Done) -> Result<()> {
+        // Files that are gone have changed the folder as well.
+        done.require_files(changed(dir) == done.changed_before)
+    }
+}
+
+impl Done {
+    fn require_files(&self, is_empty: bool) -> Result<()> {
+        if self.wrote && is_empty {
             let text = "fio says that it has written, and the file system is as empty as before";
             return Err(Error::new(format!("{text}: which engine has the job?")));
         }
-        Ok(Figures::new())
+        Ok(())
     }
+}
+
+/// When names in a directory were last made or removed.
+fn changed(dir: &Path) -> Option<SystemTime> {
+    fs::metadata(dir).and_then(|found| found.modified()).ok()
 }
 
 /// Runs fio on a job file with this text.

@@ -4,10 +4,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use uext4_lab::{FIO_TARGETS, FioJob, Plan, Route, Target, distinct_variants};
+use uext4_lab::{FIO_TARGETS, FioJob, Plan, Target, distinct_variants};
 
+use super::lent::Lent;
 use super::measuring::{Kept, measure};
-use super::run::{route, store, target};
+use super::run::{store, target};
 use super::{failed, not_measured};
 use crate::examples::{self, Examples};
 use crate::failure::{Result, Why};
@@ -23,6 +24,10 @@ const EXAMPLES: Examples = &[
         "uext4 lab fio my.fio --engine $(cargo xtask fio) --targets uext4,kernel",
         "the library, by uext4's engine for fio",
     ),
+    (
+        "uext4 lab fio my.fio --device /dev/nvme1n1 --image-size 100G",
+        "every target on one disk, whose content is lost",
+    ),
 ];
 
 /// Run a job file of fio on every target in each round, each time on an empty file system
@@ -31,14 +36,15 @@ const EXAMPLES: Examples = &[
 pub(crate) struct Args {
     /// Job file; its `directory` is set by the lab, and for `uext4` its engine
     job: PathBuf,
-    /// Targets, separated by commas: uext4, uext4-mount, kernel, fuse2fs, bindfs
+    /// Targets, separated by commas: uext4, uext4-mount, kernel, dir, fuse2fs, bindfs
     #[arg(long, value_delimiter = ',', default_value = "uext4,uext4-mount,kernel,fuse2fs")]
     targets: Vec<String>,
     /// uext4's engine for fio, for the target `uext4`: `cargo xtask fio` builds it and prints its
     /// path
     #[arg(long)]
     engine: Option<PathBuf>,
-    /// Size of the file system (sparse): what the job's files need at most
+    /// Size of the file system (sparse), or with --dir the room there: what the job's files need at
+    /// most
     #[arg(long, default_value = "4G")]
     image_size: String,
     /// Where images lie: ram, disk, or slow=US: ram with flushes that take so many microseconds
@@ -51,6 +57,8 @@ pub(crate) struct Args {
     /// How images are opened: natural (the file) or device (a loop device for every target)
     #[arg(long, default_value = "natural")]
     path: String,
+    #[command(flatten)]
+    lent: Lent,
     /// Mount options of uext4, separated by commas, that the job is run with beside the default;
     /// several times for several variants
     #[arg(long)]
@@ -73,7 +81,8 @@ pub(crate) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
-    let plan = prepare(args).map_err(not_measured)?;
+    let mut plan = prepare(args).map_err(not_measured)?;
+    args.lent.take(&mut plan)?;
     let (json, resume) = (args.json, args.resume);
     measure(plan, &Kept { json, out: args.out.as_deref(), resume, dry_run: false })
 }
@@ -85,9 +94,11 @@ fn prepare(args: &Args) -> Result<Plan> {
         Why::new("an image has a size of at least 16M").at("lab", &args.image_size)
     })?;
     let variants = distinct_variants(&args.variant).map_err(failed)?;
-    let targets = args.targets.iter().map(|name| fio_target(name)).collect::<Result<_>>()?;
+    let targets = args.targets.iter().map(|name| fio_target(name));
+    let mut targets = targets.collect::<Result<Vec<_>>>()?;
+    args.lent.replace_kernel(&mut targets);
     let store = store(&args.store)?;
-    let route = if store.flush().is_some() { Route::Device } else { route(&args.path)? };
+    let route = args.lent.route(store, &args.path)?;
     let job = FioJob::read(&args.job, args.engine.as_deref(), size).map_err(failed)?;
     Ok(Plan {
         loads: vec![job.load()],
@@ -96,6 +107,7 @@ fn prepare(args: &Args) -> Result<Plan> {
         store,
         folder: args.folder.clone(),
         route,
+        dir: args.lent.dir()?,
         rounds: args.rounds,
         variants,
         aa: args.out.is_some() && !args.no_aa,
@@ -111,6 +123,6 @@ fn fio_target(name: &str) -> Result<Target> {
     if FIO_TARGETS.contains(&target) {
         return Ok(target);
     }
-    Err(Why::new("fio needs a file system: uext4, uext4-mount, kernel, fuse2fs or bindfs")
+    Err(Why::new("fio needs a file system: uext4, uext4-mount, kernel, dir, fuse2fs or bindfs")
         .at("lab", name))
 }

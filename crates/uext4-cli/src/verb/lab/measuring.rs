@@ -28,11 +28,7 @@ pub(super) struct Kept<'a> {
 /// Runs the verb.
 pub(super) fn run(args: &Args) -> Result<()> {
     let mut plan = run::plan(args).map_err(not_measured)?;
-    if let Some(path) = &args.device {
-        let taken =
-            run::plain(path).and_then(|path| plan.take_device(&path, args.force).map_err(failed));
-        taken.map_err(not_measured)?;
-    }
+    args.lent.take(&mut plan)?;
     let Args { json, resume, dry_run, .. } = *args;
     measure(plan, &Kept { json, out: args.out.as_deref(), resume, dry_run })
 }

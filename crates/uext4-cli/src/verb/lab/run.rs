@@ -1,14 +1,15 @@
 //! `uext4 lab run`: its command line, and the plan that it asks for.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use uext4_lab::{Ageing, Form, LOADS, Load, Plan, Route, Store, Target, distinct_variants};
 
+use super::lent::Lent;
 use super::{failed, not_measured, sets};
-use crate::failure::{At, Failure, Result, Why};
+use crate::failure::{Failure, Result, Why};
 
 #[derive(clap::Args)]
 #[command(after_help = loads())]
@@ -32,16 +33,8 @@ pub(crate) struct Args {
     /// How images are opened: natural (the file) or device (a loop device for every target)
     #[arg(long, default_value = "natural")]
     path: String,
-    /// Block device that every target works on, instead of image files: its content is lost
-    #[arg(long, value_name = "DEV", conflicts_with = "path")]
-    pub(super) device: Option<PathBuf>,
-    /// Use the device of --device though something is on it
-    #[arg(long, requires = "device")]
-    pub(super) force: bool,
-    /// Directory that is mounted already, as the target `dir` in the place of `kernel`: loads run
-    /// in new folders of it, which are removed; nothing is formatted, mounted or checked by e2fsck
-    #[arg(long, value_name = "DIR")]
-    dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) lent: Lent,
     /// Numbers of threads, separated by commas, instead of the loads' own
     #[arg(long, value_delimiter = ',')]
     threads: Vec<String>,
@@ -138,11 +131,7 @@ pub(super) fn plan(args: &Args) -> Result<Plan> {
     };
     let targets = args.own.iter().chain(&args.peer).filter(|name| *name != "none");
     let mut targets = targets.map(|name| target(name)).collect::<Result<Vec<_>>>()?;
-    if args.dir.is_some() && !targets.contains(&Target::Dir) {
-        // In the place of the kernel's ext4 on an image.
-        targets.retain(|target| *target != Target::Kernel);
-        targets.push(Target::Dir);
-    }
+    args.lent.replace_kernel(&mut targets);
     if targets.is_empty() {
         return Err(not_measured(Failure::line("lab: nothing to run: --own and --peer are none")));
     }
@@ -150,12 +139,7 @@ pub(super) fn plan(args: &Args) -> Result<Plan> {
         return Err(Why::new("scale must be above 0 and at most 1").at("lab", args.scale));
     }
     let store = store(&args.store)?;
-    if args.device.is_some() && store.flush().is_some() {
-        return Err(Why::new("--device has its own flushes, not slow ones").at("lab", &args.store));
-    }
-    if args.dir.is_some() && store.flush().is_some() {
-        return Err(Why::new("--dir has its own flushes, not slow ones").at("lab", &args.store));
-    }
+    let route = args.lent.route(store, &args.path)?;
     let sets = sets::variants(&args.set, args.combine, !args.dry_run)?;
     let variants = [args.variant.clone(), sets.own].concat();
     let form = |name: &String| Form::find(name).ok_or_else(|| wrong("form", name));
@@ -169,12 +153,8 @@ pub(super) fn plan(args: &Args) -> Result<Plan> {
         targets,
         store,
         folder: args.folder.clone(),
-        route: if args.device.is_some() || store.flush().is_some() {
-            Route::Device
-        } else {
-            route(&args.path)?
-        },
-        dir: args.dir.as_deref().map(plain).transpose()?,
+        route,
+        dir: args.lent.dir()?,
         lent: None,
         rounds: args.rounds,
         scale: args.scale,
@@ -234,11 +214,6 @@ pub(super) fn store(name: &str) -> Result<Store> {
 pub(super) fn route(name: &str) -> Result<Route> {
     let route = [Route::Natural, Route::Device].into_iter().find(|route| route.name() == name);
     route.ok_or_else(|| wrong("path", name))
-}
-
-/// The device or directory itself, where a link names it.
-pub(super) fn plain(path: &Path) -> Result<PathBuf> {
-    path.canonicalize().at("lab", path.display())
 }
 
 /// Whether a request of E4 can have so many bytes.

@@ -47,11 +47,8 @@ impl Plan {
             variants.extend(asked.filter(|c| variants.iter().all(|v| v != c)).collect::<Vec<_>>());
         }
         if target.has_image() && load.takes_mkfs_options() {
-            let usual = if self.combine {
-                variants.clone()
-            } else {
-                vec![Candidate::new(target, DEFAULT)]
-            };
+            let usual =
+                if self.combine { variants.clone() } else { vec![Candidate::new(target, DEFAULT)] };
             let made = self.mkfs.iter().flat_map(|mkfs| usual.iter().map(|c| c.on(mkfs)));
             variants.extend(made.collect::<Vec<_>>());
         }

@@ -53,8 +53,9 @@ impl MkfsOptions {
     /// # Errors
     /// An option is in both and has one value only; mke2fs rejects them together.
     pub fn with(&self, others: &Self) -> Result<Self> {
-        let is_twice =
-            |(letter, _): &&(char, String)| !LISTS.contains(*letter) && self.value(*letter).is_some();
+        let is_twice = |(letter, _): &&(char, String)| {
+            !LISTS.contains(*letter) && self.value(*letter).is_some()
+        };
         if let Some((letter, _)) = others.0.iter().find(is_twice) {
             let text = format!("{PREFIX}{letter} cannot be combined with itself");
             return Err(Error::new(text));

@@ -8,9 +8,9 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::disk;
 use crate::command;
 use crate::directory;
+use crate::disk;
 use crate::mount_table;
 use crate::plan::Plan;
 

@@ -8,6 +8,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | `storm_shape` | sizes and names of files, space |
+//! | `journals` | candidates, by the journals that they are run with |
 //! | `base` | the image that every target starts from |
 //! | `syncers` | threads that write and sync |
 //! | `raw` | the baseline: the same bytes and flushes, batched by hand |
@@ -21,6 +22,7 @@
 
 mod base;
 mod content;
+mod journals;
 mod judge;
 mod raw;
 mod storm_fio;
@@ -28,5 +30,6 @@ mod storm_run;
 mod storm_shape;
 mod syncers;
 
-pub(crate) use storm_run::{length, room, run, runs_with, variant_name};
+pub(crate) use journals::{runs_with, variant_name};
+pub(crate) use storm_run::{length, room, run};
 pub(crate) use storm_shape::{JOURNAL_MIB, StormKind};

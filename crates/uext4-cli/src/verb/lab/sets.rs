@@ -38,16 +38,17 @@ pub(super) fn variants(words: &[String], combine: bool, try_kernel: bool) -> Res
             mkfs.push(made.collect::<Result<Vec<_>>>()?);
         } else if let Some(option) = option.strip_prefix(KERNEL) {
             let taken = each.map(|value| of_kernel(option, value, try_kernel));
-            kernel.push(taken.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect());
+            kernel.push(taken.collect::<Result<_>>()?);
         } else {
             own.push(each.map(|value| of_uext4(option, value)).collect::<Result<_>>()?);
         }
     }
     let mut sets = Sets { own: all(own, combine), kernel: all(kernel, combine), mkfs: Vec::new() };
     let mounts = sets.own.len() + sets.kernel.len();
-    let count = match combine {
-        false => mounts + mkfs.iter().map(Vec::len).sum::<usize>(),
-        true => mkfs.iter().fold(mounts + 1, |count, values| count.saturating_mul(values.len())),
+    let count = if combine && !mkfs.is_empty() {
+        mkfs.iter().fold(mounts + 1, |count, values| count.saturating_mul(values.len()))
+    } else {
+        mounts + mkfs.iter().map(Vec::len).sum::<usize>()
     };
     if count > VARIANTS_MAX {
         let why = format!("{} options ask for more than {VARIANTS_MAX} variants", words.len());
@@ -67,22 +68,21 @@ fn together(sets: Vec<Vec<MkfsOptions>>) -> Result<Vec<MkfsOptions>> {
     })
 }
 
-/// Values of options one after the other, or every combination of them.
+/// Values of options one after the other, or every combination of them. An empty value is the
+/// default, which has a run anyway.
 fn all(sets: Vec<Vec<String>>, combine: bool) -> Vec<String> {
-    if !combine {
-        return sets.into_iter().flatten().collect();
-    }
-    let join = |all: Vec<String>, set: &Vec<String>| -> Vec<String> {
-        let with = |before: &String| -> Vec<String> {
-            let join = |value: &String| match before.is_empty() {
-                true => value.clone(),
-                false => format!("{before},{value}"),
-            };
-            set.iter().map(join).collect()
-        };
-        all.iter().flat_map(with).take(VARIANTS_MAX + 1).collect()
+    let join = |before: &String, value: &String| match (&**before, &**value) {
+        ("", one) | (one, "") => one.to_owned(),
+        (before, value) => format!("{before},{value}"),
     };
-    let all = sets.iter().fold(vec![String::new()], join);
+    let all = if combine {
+        sets.iter().fold(vec![String::new()], |all: Vec<String>, set| {
+            let with = |before| set.iter().map(move |value| join(before, value));
+            all.iter().flat_map(with).take(VARIANTS_MAX + 2).collect()
+        })
+    } else {
+        sets.into_iter().flatten().collect()
+    };
     all.into_iter().filter(|variant| !variant.is_empty()).collect()
 }
 
@@ -111,8 +111,8 @@ fn of_uext4(option: &str, value: &str) -> Result<String> {
     }
 }
 
-/// The same of the kernel. An option that has no `noopt` is off in the default, which runs anyway.
-fn of_kernel(option: &str, value: &str, try_it: bool) -> Result<Option<String>> {
+/// The same of the kernel. An option that has no `noopt` is off in the default: it is empty then.
+fn of_kernel(option: &str, value: &str, try_it: bool) -> Result<String> {
     if option.is_empty() {
         return Err(Why::new("not an option of the kernel's ext4").at("lab", KERNEL));
     }
@@ -131,8 +131,8 @@ fn of_kernel(option: &str, value: &str, try_it: bool) -> Result<Option<String>> 
         tried.flatten().unwrap_or(Ok(()))
     };
     match taken(&options) {
-        Ok(()) => Ok(Some(options)),
-        Err(_) if other.is_some_and(|other| taken(other).is_ok()) => Ok(None),
+        Ok(()) => Ok(options),
+        Err(_) if other.is_some_and(|other| taken(other).is_ok()) => Ok(String::new()),
         Err(error) => Err(failed(error)),
     }
 }
@@ -155,6 +155,10 @@ mod tests {
         assert_eq!(all(&sets, true), both);
         assert_eq!(all(&["delalloc=on,off"], false), ["delalloc", "nodelalloc"]);
         assert!(all(&[], true).is_empty());
+        // With the default of the first option the second has a run as well.
+        let sets = [["a", ""], ["b", "c"]].map(|set| set.map(str::to_owned).to_vec()).to_vec();
+        assert_eq!(super::all(sets.clone(), true), ["a,b", "a,c", "b", "c"]);
+        assert_eq!(super::all(sets, false), ["a", "b", "c"]);
     }
 
     #[test]

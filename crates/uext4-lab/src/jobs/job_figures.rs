@@ -1,8 +1,8 @@
 //! What fio's JSON says of a job file.
 //!
-//! What: a group of jobs has up to three directions (read, write, trim) and its syncs. With one
-//! group and one direction metrics have their usual names; with more, `job.direction.` stands
-//! before them.
+//! What: a group of jobs has up to three directions (read, write, trim) and its syncs. Where the
+//! job file has one group and one direction metrics have their usual names; with more,
+//! `job.direction.` stands before them, whatever had I/O in a run.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
@@ -15,11 +15,12 @@ use crate::fio;
 
 const DIRECTIONS: [&str; 3] = ["read", "write", "trim"];
 
-/// The figures of all groups, in fio's order.
+/// The figures of all groups, in fio's order. `is_mixed` says whether the jobs go in more than one
+/// direction.
 ///
 /// # Errors
 /// The JSON is not understood; a job failed, or nothing was done.
-pub(crate) fn parse(said: &str) -> Result<Figures> {
+pub(crate) fn parse(said: &str, is_mixed: bool) -> Result<Figures> {
     let groups = fio::jobs(said)?;
     let done = |group: &Value, direction: &str| group[direction]["total_ios"] != 0;
     let parts: Vec<(&Value, &str)> = groups
@@ -29,9 +30,10 @@ pub(crate) fn parse(said: &str) -> Result<Figures> {
         .collect();
     let mut figures = Figures::new();
     for (group, direction) in &parts {
-        let prefix = match parts.len() {
-            1 => String::new(),
-            _ => format!("{}.{direction}.", group["jobname"].as_str().unwrap_or("job")),
+        let is_one = !is_mixed && groups.len() == 1 && parts.len() == 1;
+        let prefix = match is_one {
+            true => String::new(),
+            false => format!("{}.{direction}.", group["jobname"].as_str().unwrap_or("job")),
         };
         of_direction(&prefix, &group[direction], &mut figures)?;
     }
@@ -124,7 +126,8 @@ mod tests {
 
     #[test]
     fn one_direction_has_the_usual_names() {
-        let figures = parse(&format!(r#"note {{"jobs":[{}]}}"#, group("a", 0, 80, 20))).unwrap();
+        let figures =
+            parse(&format!(r#"note {{"jobs":[{}]}}"#, group("a", 0, 80, 20)), false).unwrap();
         assert_eq!(find(&figures, "iops"), Some(160.0));
         assert_eq!(find(&figures, "bytes_per_s"), Some(655_360.0));
         assert_eq!(find(&figures, "latency_p999_us"), Some(9.0));
@@ -134,11 +137,25 @@ mod tests {
     #[test]
     fn several_are_told_apart() {
         let said = format!(r#"{{"jobs":[{},{}]}}"#, group("a", 0, 80, 0), group("b", 10, 20, 5));
-        let figures = parse(&said).unwrap();
+        let figures = parse(&said, false).unwrap();
         assert_eq!(find(&figures, "a.write.iops"), Some(160.0));
         assert_eq!(find(&figures, "b.read.iops"), Some(20.0));
         assert_eq!(find(&figures, "b.sync_latency_p50_us"), Some(1.0));
         assert_eq!(find(&figures, "iops"), None);
+    }
+
+    /// Fault model: a run in which one direction had no I/O names the other in another way.
+    #[test]
+    fn names_hang_on_the_job_file_alone() {
+        let mixed = |reads, writes| {
+            let said = format!(r#"{{"jobs":[{}]}}"#, group("a", reads, writes, 0));
+            parse(&said, true).unwrap().into_iter().map(|(name, _)| name).collect::<Vec<_>>()
+        };
+        let (both, one) = (mixed(9, 9), mixed(0, 9));
+        assert!(one.contains(&"a.write.iops"), "{one:?}");
+        assert!(one.iter().all(|name| both.contains(name)), "{one:?} {both:?}");
+        let said = format!(r#"{{"jobs":[{},{}]}}"#, group("a", 0, 80, 0), group("b", 0, 0, 0));
+        assert!(find(&parse(&said, false).unwrap(), "a.write.iops").is_some());
     }
 
     #[test]
@@ -153,8 +170,9 @@ mod tests {
     #[test]
     fn failures_have_no_figures() {
         let failed = group("a", 0, 80, 0).replace("\"error\":0", "\"error\":28");
-        assert!(parse(&format!(r#"{{"jobs":[{failed}]}}"#)).is_err());
-        assert!(parse(&format!(r#"{{"jobs":[{}]}}"#, group("a", 0, 0, 0))).is_err());
-        assert!(parse("fio: no such file").is_err());
+        assert!(parse(&format!(r#"{{"jobs":[{failed}]}}"#), false).is_err());
+        let idle = format!(r#"{{"jobs":[{}]}}"#, group("a", 0, 0, 0));
+        assert!(parse(&idle, false).is_err());
+        assert!(parse("fio: no such file", false).is_err());
     }
 }

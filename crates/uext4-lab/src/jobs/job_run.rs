@@ -237,5 +237,6 @@ fn call(bench: &Bench<'_>, text: &str) -> Result<(bool, Figures)> {
     fs::write(&job, text).doing("writing a job file")?;
     let words = ["--output-format=json".to_owned(), job.display().to_string()];
     let said = fio::call(&words, &bench.stage.source("fio.json"), &bench.plan.stop)?;
-    Ok((job_figures::has_written(&said)?, job_figures::parse(&said)?))
+    let is_mixed = bench.plan.job.as_deref().is_some_and(|job| job.file.is_mixed());
+    Ok((job_figures::has_written(&said)?, job_figures::parse(&said, is_mixed)?))
 }

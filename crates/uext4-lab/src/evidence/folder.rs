@@ -1,8 +1,8 @@
 //! The folder of evidence of a run, and going on with one.
 
 use std::collections::HashSet;
-use std::fs::{self, File, OpenOptions};
-use std::io::Write;
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,28 +12,32 @@ use rustix::io::Errno;
 use serde_json::{Value, json};
 
 use crate::error::{Doing, Error, Result};
-use crate::evidence::taken_up::{self, Mark};
-use crate::evidence::{environment, identity, summary};
+use crate::evidence::line_file::LineFile;
+use crate::evidence::taken_up::{self, Mark, TakenUp};
+use crate::evidence::{environment, identity, json_file, summary};
 use crate::plan::{Event, Plan};
 use crate::record;
 
 const HOLDS: &str = "holds something: name a new folder, or go on with --resume";
+const HOLDS_NO_RUN: &str = "holds no run to go on with: it has no plan.json";
+const FIGURES: &str = "keeping figures";
+const MARKS: &str = "keeping what is done";
+const EVENTS: &str = "keeping an event";
 
 /// A folder that is being written.
 #[derive(Debug)]
 pub struct Evidence {
     dir: PathBuf,
-    /// Whether it was not there before, and whether it was empty.
+    /// Whether it was not there before, and whether it held no run.
     is_made: bool,
     is_new: bool,
     /// The folder itself, locked as long as this lives.
     folder: File,
-    raw: File,
-    raw_bytes: u64,
-    events: File,
+    raw: LineFile,
+    events: LineFile,
     /// Notes and reasons that were told before: a run that goes on comes by them again.
     told: HashSet<String>,
-    runs: File,
+    runs: LineFile,
     /// Figures of the run that has not ended yet.
     pending: String,
     /// Figures over all rounds.
@@ -46,37 +50,46 @@ pub struct Evidence {
 /// What the folder held.
 #[derive(Default)]
 struct Before {
-    raw_bytes: u64,
     /// Seconds that runs have taken.
     seconds: f64,
     told: HashSet<String>,
     /// When and by which words it was begun.
     environment: Value,
+    /// What is to be told of going on.
+    resumed: Option<String>,
 }
 
 impl Before {
     /// Takes up what a run of the same plan, build and machine has left: the plan goes on there.
     fn take_up(dir: &Path, plan: &mut Plan) -> Result<Self> {
-        let plan_file = dir.join("plan.json");
-        if !plan_file.exists() {
-            return Err(refuse(dir, "holds no run to go on with: it has no plan.json"));
-        }
-        if read_json(&plan_file).ok() != Some(plan.to_json()) {
+        if json_file::read(&dir.join("plan.json")).ok() != Some(plan.to_json()) {
             let text = "was begun with another plan: name the same loads and options";
             return Err(refuse(dir, text));
         }
-        let environment = read_json(&dir.join("env.json"))?;
+        let environment = json_file::read(&dir.join("env.json"))?;
         let differences = identity::differences(&environment, &environment::describe(plan));
         if !differences.is_empty() {
             let text = "was begun by another build or on another machine";
             return Err(refuse(dir, &format!("{text}: {}", differences.join("; "))));
         }
-        let (resumed, raw_bytes) = taken_up::take_up(dir)?;
+        let TakenUp { resumed, seconds, events } = taken_up::take_up(dir)?;
+        let mut text = format!("{} runs had ended", resumed.count());
+        if resumed.lost() > 0 {
+            text += &format!(", {}", resumed.loss());
+        }
         plan.resumed = Arc::new(resumed);
-        let events = fs::read_to_string(dir.join("events.jsonl")).unwrap_or_default();
         let told = events.lines().map(str::to_owned).collect();
-        let seconds = environment["seconds"].as_f64().unwrap_or(0.0);
-        Ok(Self { raw_bytes, seconds, told, environment })
+        // One that was killed has said its seconds with its last run.
+        let seconds = environment["seconds"].as_f64().unwrap_or(0.0).max(seconds);
+        Ok(Self { seconds, told, environment, resumed: Some(text) })
+    }
+
+    /// Begins a run in a folder that holds none. What is made last says that a run is there.
+    fn begin(dir: &Path, plan: &Plan) -> Result<Self> {
+        let environment = environment::describe(plan);
+        json_file::write(&dir.join("env.json"), &environment)?;
+        json_file::write(&dir.join("plan.json"), &plan.to_json())?;
+        Ok(Self { environment, ..Self::default() })
     }
 }
 
@@ -88,34 +101,28 @@ impl Evidence {
     /// It holds something, and is not taken up; another run writes it; the plan, the build or the
     /// machine was another; it cannot be written. Nothing in it has changed then.
     pub fn open(dir: &Path, plan: &mut Plan, resume: bool) -> Result<Self> {
-        if !resume && !is_empty(dir)? {
-            return Err(refuse(dir, HOLDS));
+        match resume {
+            true if !holds_run(dir) => return Err(refuse(dir, HOLDS_NO_RUN)),
+            false if !is_free(dir)? => return Err(refuse(dir, HOLDS)),
+            _ => {}
         }
         let is_made = !dir.exists();
         fs::create_dir_all(dir).doing(format_args!("making {}", dir.display()))?;
         let dir = fs::canonicalize(dir).doing(dir.display())?;
         let folder = lock(&dir)?;
         // Looked at again: until it was locked another run may have had it.
-        let is_new = is_empty(&dir)?;
-        let before = match (is_new, resume) {
-            (true, _) => {
-                write_json(&dir.join("plan.json"), &plan.to_json())?;
-                Before { environment: environment::describe(plan), ..Before::default() }
-            }
-            (false, true) => Before::take_up(&dir, plan)?,
-            (false, false) => return Err(refuse(&dir, HOLDS)),
+        let before = match resume {
+            true if holds_run(&dir) => Before::take_up(&dir, plan)?,
+            true => return Err(refuse(&dir, HOLDS_NO_RUN)),
+            false if is_free(&dir)? => Before::begin(&dir, plan)?,
+            false => return Err(refuse(&dir, HOLDS)),
         };
         plan.out = Some(dir.clone());
-        let append = |name: &str| {
-            let file = OpenOptions::new().create(true).append(true).open(dir.join(name));
-            file.doing(format_args!("opening {}", dir.join(name).display()))
-        };
-        let evidence = Self {
-            raw: append("raw.jsonl")?,
-            raw_bytes: before.raw_bytes,
-            events: append("events.jsonl")?,
+        let mut evidence = Self {
+            raw: LineFile::open(&dir.join("raw.jsonl"))?,
+            events: LineFile::open(&dir.join("events.jsonl"))?,
             told: before.told,
-            runs: append("runs.jsonl")?,
+            runs: LineFile::open(&dir.join("runs.jsonl"))?,
             pending: String::new(),
             over_rounds: String::new(),
             environment: before.environment,
@@ -123,9 +130,12 @@ impl Evidence {
             seconds_before: before.seconds,
             folder,
             is_made,
-            is_new,
-            dir: dir.clone(),
+            is_new: !resume,
+            dir,
         };
+        if let Some(text) = before.resumed {
+            evidence.tell(&json!({"event": "resumed", "text": text}))?;
+        }
         evidence.write_environment()?;
         evidence.folder.sync_all().doing("keeping the folder")?;
         Ok(evidence)
@@ -144,6 +154,17 @@ impl Evidence {
     pub fn keep(&mut self, event: &Event<'_>) -> Result<()> {
         match event {
             Event::Run(_) => self.pending.clear(),
+            // JSON has no such number, and whoever reads the figures would stop there.
+            Event::Measured(figure) if !figure.value.is_finite() => {
+                let (target, metric, round) = (figure.target, figure.metric, figure.round);
+                let text = format!(
+                    "{target} {}, round {round}: {metric} is no number and is left out",
+                    figure.variant
+                );
+                let experiment = figure.experiment;
+                return self
+                    .tell(&json!({"event": "note", "experiment": experiment, "text": text}));
+            }
             Event::Measured(figure) => {
                 self.pending.push_str(&figure.to_json());
                 self.pending.push('\n');
@@ -178,7 +199,8 @@ impl Evidence {
                 let run = name.run;
                 return self.tell(&json!({
                     "event": "failed", "experiment": run.load.id, "target": run.target.name(),
-                    "variant": name.variant, "round": run.round, "text": error.to_string(),
+                    "variant": name.variant, "round": run.round, "key": name.key(),
+                    "text": error.to_string(),
                 }));
             }
         }
@@ -196,10 +218,10 @@ impl Evidence {
         }
         self.write_environment()?;
         let over_rounds = std::mem::take(&mut self.over_rounds);
-        self.raw.write_all(over_rounds.as_bytes()).doing("keeping figures")?;
-        self.raw.sync_data().doing("keeping figures")?;
-        let records = record::parse(&read(&self.dir.join("raw.jsonl"))?)?;
-        let text = summary::of(&self.environment, &records);
+        self.raw.append_durably(&over_rounds, FIGURES)?;
+        let raw = self.dir.join("raw.jsonl");
+        let text = fs::read_to_string(&raw).doing(format_args!("reading {}", raw.display()))?;
+        let text = summary::of(&self.environment, &record::parse(&text)?);
         let path = self.dir.join("summary.md");
         fs::write(&path, &text).doing(format_args!("writing {}", path.display()))?;
         Ok(text)
@@ -215,6 +237,11 @@ impl Evidence {
             for name in ["env.json", "events.jsonl", "raw.jsonl", "runs.jsonl", "plan.json"] {
                 fs::remove_file(self.dir.join(name))?;
             }
+            // Of a run that does not count.
+            match fs::remove_dir_all(self.dir.join("tools")) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
             if self.is_made { fs::remove_dir(&self.dir) } else { Ok(()) }
         };
         if !self.is_new {
@@ -225,19 +252,16 @@ impl Evidence {
 
     fn end_run(&mut self, key: &str) -> Result<()> {
         let figures = std::mem::take(&mut self.pending);
-        self.raw.write_all(figures.as_bytes()).doing("keeping figures")?;
         // Before its mark: after a loss of power no mark may tell of figures that are not there.
-        self.raw.sync_data().doing("keeping figures")?;
-        self.raw_bytes += figures.len() as u64;
-        let (key, raw_bytes) = (key.to_owned(), Some(self.raw_bytes));
-        let seconds = Some((self.began.elapsed().as_secs_f64() * 100.0).round() / 100.0);
+        self.raw.append_durably(&figures, FIGURES)?;
+        let (key, raw_bytes) = (key.to_owned(), Some(self.raw.bytes()));
+        let seconds = Some((self.seconds() * 100.0).round() / 100.0);
         self.mark(&Mark { key, raw_bytes, seconds, number: None })
     }
 
     fn mark(&mut self, mark: &Mark) -> Result<()> {
         let line = serde_json::to_string(mark).doing("JSON")?;
-        self.runs.write_all(format!("{line}\n").as_bytes()).doing("keeping what is done")?;
-        self.runs.sync_data().doing("keeping what is done")
+        self.runs.append_durably(&format!("{line}\n"), MARKS)
     }
 
     fn tell_once(&mut self, line: &Value) -> Result<()> {
@@ -245,14 +269,18 @@ impl Evidence {
     }
 
     fn tell(&mut self, line: &Value) -> Result<()> {
-        self.events.write_all(format!("{line}\n").as_bytes()).doing("keeping an event")
+        self.events.append(&format!("{line}\n"), EVENTS)
+    }
+
+    /// Seconds that it took, those before it went on among them.
+    fn seconds(&self) -> f64 {
+        self.seconds_before + self.began.elapsed().as_secs_f64()
     }
 
     fn write_environment(&self) -> Result<()> {
         let mut environment = self.environment.clone();
-        let seconds = self.seconds_before + self.began.elapsed().as_secs_f64();
-        environment["seconds"] = ((seconds * 10.0).round() / 10.0).into();
-        write_json(&self.dir.join("env.json"), &environment)
+        environment["seconds"] = ((self.seconds() * 10.0).round() / 10.0).into();
+        json_file::write(&self.dir.join("env.json"), &environment)
     }
 }
 
@@ -260,34 +288,33 @@ fn refuse(dir: &Path, text: &str) -> Error {
     Error::new(format!("{} {text}", dir.display()))
 }
 
-fn read(path: &Path) -> Result<String> {
-    fs::read_to_string(path).doing(format_args!("reading {}", path.display()))
+/// Whether a run has begun in a folder.
+fn holds_run(dir: &Path) -> bool {
+    dir.join("plan.json").exists()
 }
 
-fn read_json(path: &Path) -> Result<Value> {
-    serde_json::from_str(&read(path)?).doing(path.display())
-}
-
-fn write_json(path: &Path, value: &Value) -> Result<()> {
-    let text = serde_json::to_string_pretty(value).doing("JSON")?;
-    // A crash leaves the old one or the new one, whole.
-    let new = path.with_extension("new");
-    let write = || {
-        let mut file = File::create(&new)?;
-        file.write_all((text + "\n").as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&new, path)
+/// Whether a run can begin in a folder: it is not there, or holds nothing, or only what one that
+/// was killed has made before its plan.
+fn is_free(dir: &Path) -> Result<bool> {
+    let entries = match fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
+        Err(error) => return Err(error).doing(dir.display()),
     };
-    write().doing(format_args!("writing {}", path.display()))
-}
-
-/// Whether a folder holds nothing, or is not there.
-fn is_empty(dir: &Path) -> Result<bool> {
-    match fs::read_dir(dir) {
-        Ok(mut entries) => Ok(entries.next().is_none()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(true),
-        Err(error) => Err(error).doing(dir.display()),
+    for entry in entries {
+        let entry = entry.doing(dir.display())?;
+        let is_of_beginning = match entry.file_name().to_str() {
+            Some("env.new" | "plan.new") => true,
+            Some("env.json") => {
+                json_file::read(&entry.path()).is_ok_and(|env| env["begun"].is_string())
+            }
+            _ => false,
+        };
+        if !is_of_beginning {
+            return Ok(false);
+        }
     }
+    Ok(true)
 }
 
 /// The folder, for one run alone until it is closed.
@@ -305,12 +332,40 @@ fn lock(dir: &Path) -> Result<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::evidence::{RunName, TargetRun};
     use crate::load::Load;
+    use crate::plan::Figure;
     use crate::target::Target;
 
     fn plan() -> Plan {
         let loads = vec![Load::find("E3").unwrap()];
         Plan { loads, targets: vec![Target::Uext4], ..Plan::default() }
+    }
+
+    fn name(round: u32) -> RunName<'static> {
+        let run = TargetRun {
+            load: Load::find("E3").unwrap(),
+            target: Target::Uext4,
+            form: None,
+            threads: 16,
+            bs: 16384,
+            round,
+        };
+        RunName { run, variant: "default" }
+    }
+
+    /// A run with that figure, kept.
+    fn keep(evidence: &mut Evidence, round: u32, value: f64) {
+        let name = name(round);
+        let figure = Figure { variant: name.variant.to_owned(), metric: "iops", value };
+        let figure = plan().measurement(name.run, &figure);
+        evidence.keep(&Event::Run(name)).unwrap();
+        evidence.keep(&Event::Measured(&figure)).unwrap();
+        evidence.keep(&Event::Ended(name)).unwrap();
+    }
+
+    fn read(dir: &Path, name: &str) -> String {
+        fs::read_to_string(dir.join(name)).unwrap()
     }
 
     /// Fault model: two runs whose figures and marks are mixed in one folder.
@@ -323,5 +378,79 @@ mod tests {
         assert!(error.ends_with("is being written by another run"), "{error}");
         drop(first);
         Evidence::open(&out, &mut plan(), true).unwrap();
+    }
+
+    /// Fault model: a figure that JSON has no number for cuts all behind it off.
+    #[test]
+    fn a_figure_that_is_no_number_is_told_and_left_out() {
+        let scratch = tempfile::tempdir().unwrap();
+        let out = scratch.path().join("out");
+        let mut evidence = Evidence::open(&out, &mut plan(), false).unwrap();
+        keep(&mut evidence, 1, f64::INFINITY);
+        keep(&mut evidence, 2, 7.0);
+        evidence.finish(None).unwrap();
+        assert_eq!(read(&out, "raw.jsonl").lines().count(), 1);
+        assert!(read(&out, "events.jsonl").contains("round 1: iops is no number"));
+        let mut plan = plan();
+        Evidence::open(&out, &mut plan, true).unwrap();
+        assert_eq!(plan.resumed.count(), 2);
+    }
+
+    /// Fault model: a run that is killed at any moment of its beginning; a word for a folder that
+    /// is not there.
+    #[test]
+    fn every_folder_can_be_begun_or_gone_on_with() {
+        let scratch = tempfile::tempdir().unwrap();
+        let out = scratch.path().join("out");
+        for is_there in [false, true] {
+            let error = Evidence::open(&out, &mut plan(), true).unwrap_err().to_string();
+            assert!(error.contains("holds no run to go on with"), "{error}");
+            assert_eq!(out.exists(), is_there);
+            fs::create_dir_all(&out).unwrap();
+        }
+        // Killed before the plan was there.
+        json_file::write(&out.join("env.json"), &environment::describe(&plan())).unwrap();
+        fs::write(out.join("plan.new"), "{").unwrap();
+        drop(Evidence::open(&out, &mut plan(), false).unwrap());
+        // And behind it.
+        for name in ["raw.jsonl", "events.jsonl", "runs.jsonl"] {
+            fs::remove_file(out.join(name)).unwrap();
+        }
+        Evidence::open(&out, &mut plan(), true).unwrap();
+        let other = scratch.path().join("other");
+        fs::create_dir(&other).unwrap();
+        fs::write(other.join("env.json"), "{\"of\": \"somebody else\"}").unwrap();
+        assert!(Evidence::open(&other, &mut plan(), false).is_err());
+    }
+
+    /// Fault model: a run that was killed took no time.
+    #[test]
+    fn seconds_of_all_parts_of_a_run_count() {
+        let scratch = tempfile::tempdir().unwrap();
+        let out = scratch.path().join("out");
+        let mut evidence = Evidence::open(&out, &mut plan(), false).unwrap();
+        evidence.seconds_before = 100.0;
+        keep(&mut evidence, 1, 7.0);
+        drop(evidence);
+        let mut evidence = Evidence::open(&out, &mut plan(), true).unwrap();
+        assert!(evidence.seconds() >= 100.0, "{}", evidence.seconds());
+        keep(&mut evidence, 2, 7.0);
+        evidence.finish(None).unwrap();
+        assert!(read(&out, "runs.jsonl").lines().all(|line| line.contains("\"seconds\":10")));
+        let environment = json_file::read(&out.join("env.json")).unwrap();
+        assert!(environment["seconds"].as_f64().unwrap() >= 100.0, "{environment}");
+        assert!(read(&out, "events.jsonl").contains("\"resumed\""));
+    }
+
+    /// Fault model: a run that did not begin leaves a folder that no other can have.
+    #[test]
+    fn what_has_not_begun_leaves_nothing() {
+        let scratch = tempfile::tempdir().unwrap();
+        let out = scratch.path().join("out");
+        let evidence = Evidence::open(&out, &mut plan(), false).unwrap();
+        fs::create_dir_all(out.join("tools/E0-r0")).unwrap();
+        fs::write(out.join("tools/E0-r0/uext4-stats.json"), "{}").unwrap();
+        evidence.discard().unwrap();
+        assert!(!out.exists());
     }
 }

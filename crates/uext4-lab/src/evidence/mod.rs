@@ -6,6 +6,8 @@
 //! | `scene` | a run while its load runs: where observers begin and end, what its tools said |
 //! | `layout` | how an image lies after a run |
 //! | `folder` | the folder: figures and events as they come |
+//! | `line_file` | a file of lines that is appended to |
+//! | `json_file` | a file of one value |
 //! | `taken_up` | what a run that goes on knows of the one before it |
 //! | `environment` | the machine and the command, for `env.json` |
 //! | `identity` | whether a run that goes on is on the same build and machine |
@@ -20,7 +22,9 @@
 mod environment;
 mod folder;
 mod identity;
+mod json_file;
 mod layout;
+mod line_file;
 mod noise;
 mod run_name;
 mod scene;

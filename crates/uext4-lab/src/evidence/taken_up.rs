@@ -3,11 +3,13 @@
 //! What: a mark of `runs.jsonl` says how far `raw.jsonl` reached when a run had ended. After a
 //! crash or a loss of power either file may end in the middle of a line, in zeros, or before what
 //! the other one says. Marks are taken in their order up to the first that does not hold; what
-//! stands behind it in both files is cut off, so that the runs of it are made again.
+//! stands behind it in both files is cut off, so that the runs of it are made again. A crash spoils
+//! the last mark only: where more do not hold, what is cut off is kept beside the files and told.
 
 use std::collections::HashMap;
 use std::fs::{self, OpenOptions};
-use std::path::Path;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -15,12 +17,17 @@ use serde_json::Value;
 use crate::error::{Doing, Result};
 use crate::record;
 
+/// What the name of a file ends with that has what was cut off.
+const CUT: &str = ".cut";
+
 /// What a run before this one has left.
 #[derive(Debug, Default)]
 pub struct Resumed {
     /// Figures by metric of the runs that have ended, by key.
     runs: HashMap<String, HashMap<String, f64>>,
     numbers: HashMap<String, u32>,
+    /// Marks that do not hold, beside one that a crash has spoilt.
+    lost: usize,
 }
 
 impl Resumed {
@@ -44,6 +51,22 @@ impl Resumed {
     pub fn count(&self) -> usize {
         self.runs.len()
     }
+
+    /// Runs that had ended and are made again, because a file of the folder was damaged.
+    #[must_use]
+    pub fn lost(&self) -> usize {
+        self.lost
+    }
+
+    /// What became of them, in words.
+    #[must_use]
+    pub fn loss(&self) -> String {
+        format!(
+            "{} lines of runs.jsonl do not hold and are cut off: raw.jsonl{CUT} and runs.jsonl{CUT} \
+             have what stood there",
+            self.lost
+        )
+    }
 }
 
 /// A line of `runs.jsonl`.
@@ -61,14 +84,23 @@ pub(super) struct Mark {
     pub(super) number: Option<u32>,
 }
 
-/// What has ended in a folder, and how far `raw.jsonl` reaches then. Both files end there.
-pub(super) fn take_up(dir: &Path) -> Result<(Resumed, u64)> {
+/// A folder that was taken up.
+pub(super) struct TakenUp {
+    pub(super) resumed: Resumed,
+    /// When the last run had ended.
+    pub(super) seconds: f64,
+    /// `events.jsonl`.
+    pub(super) events: String,
+}
+
+/// What has ended in a folder. All files end there.
+pub(super) fn take_up(dir: &Path) -> Result<TakenUp> {
     let [raw_path, runs_path, events_path] =
         ["raw.jsonl", "runs.jsonl", "events.jsonl"].map(|name| dir.join(name));
-    let raw = fs::read(&raw_path).unwrap_or_default();
+    let [raw, runs, events] = [read(&raw_path)?, read(&runs_path)?, read(&events_path)?];
     let mut resumed = Resumed::default();
-    let mut raw_end = 0;
-    let runs_end = whole_lines(&fs::read(&runs_path).unwrap_or_default(), |line| {
+    let (mut raw_end, mut seconds) = (0, 0.0);
+    let runs_end = whole_lines(&runs, |line| {
         let Ok(mark) = serde_json::from_slice::<Mark>(line) else { return false };
         if let Some(number) = mark.number {
             resumed.numbers.insert(mark.key, number);
@@ -77,16 +109,47 @@ pub(super) fn take_up(dir: &Path) -> Result<(Resumed, u64)> {
         let to = usize::try_from(mark.raw_bytes.unwrap_or(0)).unwrap_or(usize::MAX);
         let Some(figures) = figures(&raw, raw_end, to) else { return false };
         resumed.runs.insert(mark.key, figures);
-        raw_end = to;
+        (raw_end, seconds) = (to, mark.seconds.unwrap_or(seconds));
         true
     });
-    let events = fs::read(&events_path).unwrap_or_default();
-    let events_end = whole_lines(&events, |line| serde_json::from_slice::<Value>(line).is_ok());
+    let is_event = |line: &[u8]| serde_json::from_slice::<Value>(line).is_ok();
+    let events_end = whole_lines(&events, is_event);
+    let lost = |text: &[u8]| Some(lines(text).count()).filter(|count| *count > 1);
+    resumed.lost = lost(&runs[runs_end..]).unwrap_or(0);
+    if resumed.lost > 0 {
+        keep(&raw_path, &raw[raw_end..])?;
+        keep(&runs_path, &runs[runs_end..])?;
+    }
+    if lost(&events[events_end..]).is_some() {
+        keep(&events_path, &events[events_end..])?;
+    }
     // Marks first: a mark whose figures are cut off must not meet those of another run.
     cut(&runs_path, runs_end)?;
     cut(&raw_path, raw_end)?;
     cut(&events_path, events_end)?;
-    Ok((resumed, raw_end as u64))
+    let events = String::from_utf8_lossy(&events[..events_end]).into_owned();
+    Ok(TakenUp { resumed, seconds, events })
+}
+
+/// What stands in a file; nothing where it is not there.
+fn read(path: &Path) -> Result<Vec<u8>> {
+    match fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        read => read.doing(format_args!("reading {}", path.display())),
+    }
+}
+
+/// Keeps what is to be cut off a file, durably, behind what was kept before.
+fn keep(path: &Path, text: &[u8]) -> Result<()> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(CUT);
+    let name = PathBuf::from(name);
+    let keep = || {
+        let mut file = OpenOptions::new().create(true).append(true).open(&name)?;
+        file.write_all(text)?;
+        file.sync_all()
+    };
+    keep().doing(format_args!("writing {}", name.display()))
 }
 
 /// The figures that lie there, if they are whole.
@@ -99,16 +162,24 @@ fn figures(raw: &[u8], from: usize, to: usize) -> Option<HashMap<String, f64>> {
     Some(records.into_iter().map(|record| (record.metric, record.value)).collect())
 }
 
+fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split_inclusive(|byte| *byte == b'\n')
+}
+
 /// Bytes of the lines before the first that is torn, or that `holds` says no of.
 fn whole_lines(text: &[u8], mut holds: impl FnMut(&[u8]) -> bool) -> usize {
-    let lines = text.split_inclusive(|byte| *byte == b'\n');
-    lines.take_while(|line| line.ends_with(b"\n") && holds(line)).map(<[u8]>::len).sum()
+    let whole = lines(text).take_while(|line| line.ends_with(b"\n") && holds(line));
+    whole.map(<[u8]>::len).sum()
 }
 
 /// Cuts a file, durably, where it is longer.
 fn cut(path: &Path, bytes: usize) -> Result<()> {
-    if fs::metadata(path).map_or(0, |meta| meta.len()) <= bytes as u64 {
-        return Ok(());
+    match fs::metadata(path) {
+        Ok(meta) if meta.len() > bytes as u64 => {}
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(error).doing(path.display());
+        }
+        _ => return Ok(()),
     }
     let file = OpenOptions::new().write(true).open(path);
     let cut = file.and_then(|file| file.set_len(bytes as u64).and_then(|()| file.sync_all()));
@@ -162,15 +233,46 @@ mod tests {
             fs::write(path("raw.jsonl"), &raw).unwrap();
             fs::write(path("runs.jsonl"), &runs).unwrap();
             fs::write(path("events.jsonl"), "{\"event\":\"note\"}\n{\"ev").unwrap();
-            let (resumed, end) = take_up(dir.path()).unwrap();
+            let TakenUp { resumed, .. } = take_up(dir.path()).unwrap();
             assert_eq!((resumed.count(), resumed.number("n")), (count, Some(7)), "{raw}{runs}");
             let (raw, runs) =
                 if count == 2 { (&both, format!("{a}{b}")) } else { (&one, a.clone()) };
-            assert_eq!(end, raw.len() as u64);
             assert_eq!(&fs::read_to_string(path("raw.jsonl")).unwrap(), raw);
             assert_eq!(fs::read_to_string(path("runs.jsonl")).unwrap(), number.to_owned() + &runs);
             let events = fs::read_to_string(path("events.jsonl")).unwrap();
             assert_eq!(events, "{\"event\":\"note\"}\n");
         }
+    }
+
+    /// Fault model: a damaged line in the middle throws away the runs behind it without a word.
+    #[test]
+    fn more_than_a_crash_can_spoil_is_kept_and_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        let bad = "not a figure\n".to_owned();
+        let raw = [figure(1), bad, figure(3), figure(4)];
+        let ends = [1, 2, 3, 4].map(|count| raw[..count].concat().len());
+        let marks = ["a", "b", "c", "d"].iter().zip(ends).map(|(key, end)| mark(key, end));
+        let marks: Vec<_> = marks.collect();
+        fs::write(path("raw.jsonl"), raw.concat()).unwrap();
+        fs::write(path("runs.jsonl"), marks.concat()).unwrap();
+        let TakenUp { resumed, .. } = take_up(dir.path()).unwrap();
+        assert_eq!((resumed.count(), resumed.lost()), (1, 3));
+        assert!(resumed.loss().starts_with("3 lines of runs.jsonl"), "{}", resumed.loss());
+        let read = |name: &str| fs::read_to_string(path(name)).unwrap();
+        assert_eq!(read("raw.jsonl") + &read("raw.jsonl.cut"), raw.concat());
+        assert_eq!(read("runs.jsonl") + &read("runs.jsonl.cut"), marks.concat());
+        assert!(!path("events.jsonl").exists());
+    }
+
+    /// Fault model: a file that cannot be read is taken for an empty one, and cut to nothing.
+    #[test]
+    fn what_cannot_be_read_is_not_cut() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        fs::write(path("runs.jsonl"), mark("a", figure(1).len())).unwrap();
+        fs::create_dir(path("raw.jsonl")).unwrap();
+        assert!(take_up(dir.path()).is_err());
+        assert_eq!(fs::read_to_string(path("runs.jsonl")).unwrap(), mark("a", figure(1).len()));
     }
 }

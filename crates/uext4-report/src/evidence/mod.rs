@@ -9,7 +9,7 @@ mod figure;
 mod folded;
 mod reading;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
 use serde_json::Value;
@@ -65,6 +65,8 @@ pub(crate) struct Event {
     pub(crate) target: Option<String>,
     pub(crate) variant: Option<String>,
     pub(crate) round: Option<u32>,
+    /// Of the run that failed.
+    pub(crate) key: Option<String>,
     pub(crate) text: String,
 }
 
@@ -100,7 +102,8 @@ pub(crate) fn read(folder: &Path) -> Result<Evidence, Error> {
         None => reading.remark("no env.json: the machine is not known"),
     }
     if let Some(text) = reading.text("events.jsonl") {
-        evidence.events = reading.lines("events.jsonl", &text, EVENTS_MAX);
+        let events = reading.lines("events.jsonl", &text, EVENTS_MAX);
+        evidence.events = standing(events, &evidence.figures);
     }
     evidence.plan = reading.json("plan.json");
     evidence.explain = understood(&mut reading, "explain.json", |v| v["pairs"].is_array());
@@ -111,6 +114,27 @@ pub(crate) fn read(folder: &Path) -> Result<Evidence, Error> {
     evidence.tools = tools(&mut reading);
     evidence.remarks = reading.into_remarks();
     Ok(evidence)
+}
+
+/// The events that still say something: not that a run ended early which went on later, nor that
+/// one failed which was made again.
+fn standing(events: Vec<Event>, figures: &[Figure]) -> Vec<Event> {
+    let Some(resumed) = events.iter().rposition(|event| event.event == "resumed") else {
+        return events;
+    };
+    let ended: HashSet<String> =
+        figures.iter().map(|figure| format!("{}{}", figure.key(), figure.round)).collect();
+    let is_over = |at: usize, event: &Event| match &*event.event {
+        "resumed" => true,
+        "interrupted" => at < resumed,
+        "failed" => event.key.as_ref().is_some_and(|key| {
+            let fails_later = |later: &Event| later.event == "failed" && later.key == event.key;
+            ended.contains(key) || events[at + 1..].iter().any(fails_later)
+        }),
+        _ => false,
+    };
+    let stand = events.iter().enumerate().filter(|(at, event)| !is_over(*at, event));
+    stand.map(|(_, event)| event.clone()).collect()
 }
 
 fn read_figures(reading: &mut Reading, evidence: &mut Evidence) {
@@ -195,4 +219,40 @@ fn tools(reading: &mut Reading) -> Vec<(String, String, String)> {
         }
     }
     tools
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fault model: a run that went on and ended well is told as interrupted and failed for ever.
+    #[test]
+    fn what_later_runs_cover_is_not_told() {
+        let event = |event: &str, key: &str| Event {
+            event: event.to_owned(),
+            key: Some(key.to_owned()).filter(|key| !key.is_empty()),
+            ..Event::default()
+        };
+        let figure: Figure = serde_json::from_str(
+            r#"{"experiment":"E3","target":"uext4","threads":2,"bs":16384,"metric":"iops",
+                "value":1,"round":1}"#,
+        )
+        .unwrap();
+        let (made, open) = ("E3-one-2-16384-uext4-default-r1", "E3-one-2-16384-uext4-default-r2");
+        let before = [
+            event("failed", made),
+            event("failed", open),
+            event("note", ""),
+            event("interrupted", ""),
+        ];
+        let told = |events: &[Event]| {
+            let stand = standing(events.to_vec(), std::slice::from_ref(&figure));
+            stand.into_iter().map(|e| (e.event, e.key.unwrap_or_default())).collect::<Vec<_>>()
+        };
+        assert_eq!(told(&before).len(), 4);
+        let again = [event("resumed", ""), event("failed", open), event("interrupted", "")];
+        let wanted = [("note", ""), ("failed", open), ("interrupted", "")];
+        let wanted = wanted.map(|(event, key)| (event.to_owned(), key.to_owned()));
+        assert_eq!(told(&[&before[..], &again].concat()), wanted);
+    }
 }

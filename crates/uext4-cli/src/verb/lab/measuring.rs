@@ -49,6 +49,9 @@ pub(super) fn measure(mut plan: Plan, kept: &Kept<'_>) -> Result<()> {
     if let Some(dir) = kept.out {
         let open = Evidence::open(dir, &mut plan, kept.resume);
         evidence = Some(open.map_err(|error| not_measured(failed(error)))?);
+        if plan.resumed.lost() > 0 {
+            say(&format!("lab: {}: {}", dir.display(), plan.resumed.loss()));
+        }
         say(&format!("lab: {}", sum(&plan, &cells)));
     }
     let run = Measuring::new(kept.json, &plan, &cells, evidence);
@@ -178,6 +181,8 @@ impl<'a> Measuring<'a> {
                 let of = load.map(|load| format!("{}: ", load.id)).unwrap_or_default();
                 self.tell(&format!("lab: {of}{} is left out: {reason}", target.name()));
             }
+            // JSON has no such number.
+            Event::Measured(figure) if !figure.value.is_finite() => {}
             Event::Measured(figure) => match self.json {
                 true => self.print(&format!("{}\n", figure.to_json())),
                 false => self.summary.add((*figure).clone()),
@@ -198,29 +203,41 @@ impl<'a> Measuring<'a> {
     fn end(mut self, ran: uext4_lab::Result<()>) -> Result<()> {
         self.progress.end();
         let mut text = self.summary.to_text();
-        let is_something = self.has_begun || self.plan.resumed.count() != 0;
-        if let Some(evidence) = self.evidence.take_if(|_| !is_something) {
-            evidence.discard().map_err(failed)?;
-        }
-        if let Some(evidence) = self.evidence.take() {
-            let dir = evidence.dir().to_owned();
-            let stopped = ran.as_ref().err().map(ToString::to_string);
-            text = evidence.finish(stopped.as_deref()).map_err(failed)?;
-            // Without a figure there is nothing to show; the folder itself is whole.
-            match uext4_report::write(&dir) {
-                Ok(report) => say(&format!("lab: the report is {}", report.display())),
-                Err(_) => say(&format!("lab: the evidence is in {}", dir.display())),
-            }
+        let closed = self.close(&ran);
+        if let Ok(Some(summary)) = &closed {
+            text.clone_from(summary);
         }
         if !self.json {
             self.print(&text);
         }
-        self.kept?;
-        ran.map_err(failed)?;
+        // The first cause first: what comes after it is often its consequence.
+        self.kept.and(ran.map_err(failed)).and(closed.map(drop))?;
         if self.failures != 0 {
             return Err(Failure::Reported);
         }
         Ok(())
+    }
+
+    /// Ends the evidence, and returns its summary; what has not begun leaves nothing.
+    fn close(&mut self, ran: &uext4_lab::Result<()>) -> Result<Option<String>> {
+        let Some(evidence) = self.evidence.take() else { return Ok(None) };
+        if !self.has_begun && self.plan.resumed.count() == 0 {
+            return evidence.discard().map(|()| None).map_err(failed);
+        }
+        let dir = evidence.dir().to_owned();
+        let stopped = ran.as_ref().err().map(ToString::to_string);
+        let summary = evidence.finish(stopped.as_deref()).map_err(failed)?;
+        match uext4_report::write(&dir) {
+            Ok(report) => say(&format!("lab: the report is {}", report.display())),
+            Err(error) => {
+                // Without a figure there is nothing to show.
+                if !matches!(error, uext4_report::Error::NoEvidence(_)) {
+                    say(&format!("lab: no report: {error}"));
+                }
+                say(&format!("lab: the evidence is in {}", dir.display()));
+            }
+        }
+        Ok(Some(summary))
     }
 }
 

@@ -44,7 +44,7 @@ pub(super) fn describe(plan: &Plan) -> Value {
         "uext4": env!("CARGO_PKG_VERSION"),
         // The file that runs, whatever lies at its path by now.
         "program_sha256": File::open("/proc/self/exe").ok().and_then(hash_of),
-        "commit": plan.command.as_deref().and_then(commit),
+        "checkout_head": plan.command.as_deref().and_then(checkout_head),
         "command_line": std::env::args().collect::<Vec<_>>(),
         "root": rustix::process::geteuid().is_root(),
         "options": plan.options_json(),
@@ -79,8 +79,9 @@ pub(crate) fn hash_of(mut program: File) -> Option<String> {
     Some(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// The commit of the checkout that a program was built in, where it still lies there.
-fn commit(program: &Path) -> Option<String> {
+/// The commit that is checked out now where a program lies. The program may be older: which it is
+/// says its hash.
+fn checkout_head(program: &Path) -> Option<String> {
     let dir = program.parent()?.to_str()?;
     let args = ["-C", dir, "rev-parse", "--short=12", "HEAD"];
     let text = command::run("git", &args).ok()?;

@@ -1,10 +1,14 @@
 //! Whether a run may go on: figures of two builds, or of two machines, are not one run.
 
-use serde_json::Value;
+use std::collections::BTreeSet;
 
+use serde_json::{Map, Value};
+
+/// The hash of the program: one that is not known is the same as none.
+const PROGRAM: &str = "program_sha256";
 /// What must be the same, as `env.json` names it, and in words.
 const SAME: &[(&str, &str)] = &[
-    ("program_sha256", "program"),
+    (PROGRAM, "program"),
     ("kernel", "kernel"),
     ("cpu", "processor"),
     ("cpus", "number of processors"),
@@ -18,6 +22,9 @@ const SAME: &[(&str, &str)] = &[
     ("e2fsprogs", "e2fsprogs"),
     ("fuse2fs", "fuse2fs"),
 ];
+/// What must be the same in each of its parts, but for those that change by themselves.
+const SAME_IN_PARTS: &[&str] = &["device", "dir"];
+const CHANGING: &[&str] = &["free_bytes"];
 /// Part by which the memory of one machine may differ from one start to the next.
 const MEMORY_SPREAD: f64 = 0.02;
 /// Characters of a hash that tell it apart.
@@ -25,10 +32,25 @@ const HASH_SHOWN: usize = 12;
 
 /// What differs between two environments, in words; nothing if one may go on with the other.
 pub(super) fn differences(before: &Value, now: &Value) -> Vec<String> {
-    let same = SAME.iter().filter(|(name, _)| before[*name] != now[*name]);
-    let mut all: Vec<String> = same
-        .map(|(name, word)| format!("{word}: {}, now {}", show(&before[*name]), show(&now[*name])))
-        .collect();
+    let is_other =
+        |name: &str| before[name] != now[name] || name == PROGRAM && before[name].is_null();
+    let told = |word: &str, before: &Value, now: &Value| {
+        format!("{word}: {}, now {}", show(before), show(now))
+    };
+    let others = SAME.iter().filter(|(name, _)| is_other(name));
+    let mut all: Vec<String> =
+        others.map(|(name, word)| told(word, &before[*name], &now[*name])).collect();
+    for whole in SAME_IN_PARTS {
+        let (before, now) = (&before[*whole], &now[*whole]);
+        let parts: BTreeSet<&String> =
+            [before, now].iter().filter_map(|of| of.as_object()).flat_map(Map::keys).collect();
+        let others = parts.into_iter().filter(|part| {
+            !CHANGING.contains(&part.as_str()) && before[part.as_str()] != now[part.as_str()]
+        });
+        all.extend(others.map(|part| {
+            told(&format!("{whole}, {}", part.replace('_', " ")), &before[part], &now[part])
+        }));
+    }
     let [then, today] = [before, now].map(|of| of["memory_kib"].as_f64());
     let is_same = match (then, today) {
         (Some(then), Some(today)) => (then - today).abs() <= MEMORY_SPREAD * then,
@@ -79,5 +101,33 @@ mod tests {
         now = before.clone();
         now["fio"] = "fio-3.33".into();
         assert_eq!(differences(&before, &now), ["fio: unknown, now fio-3.33"]);
+    }
+
+    /// Fault model: figures of two disks, or of two directories, that are taken for one run.
+    #[test]
+    fn another_device_or_directory_is_told() {
+        let before = json!({"program_sha256": "a", "device": {"model": "A", "bytes": 512},
+            "dir": {"file_system": "ext4", "file_system_options": "rw", "free_bytes": 7}});
+        let mut now = before.clone();
+        now["dir"]["free_bytes"] = 8.into();
+        assert_eq!(differences(&before, &now), [""; 0]);
+        now["device"] = json!({"model": "B", "bytes": 512, "serial": "7"});
+        now["dir"]["file_system_options"] = "rw,data=writeback".into();
+        let wanted = [
+            "device, model: A, now B",
+            "device, serial: unknown, now 7",
+            "dir, file system options: rw, now rw,data=writeback",
+        ];
+        assert_eq!(differences(&before, &now), wanted);
+        now = before.clone();
+        now["device"] = Value::Null;
+        assert_eq!(differences(&before, &now).len(), 2);
+    }
+
+    /// Fault model: two programs of which neither has a hash.
+    #[test]
+    fn a_program_that_is_not_known_is_another() {
+        let unknown = json!({"program_sha256": null});
+        assert_eq!(differences(&unknown, &unknown), ["program: unknown, now unknown"]);
     }
 }

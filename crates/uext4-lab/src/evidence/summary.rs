@@ -100,7 +100,8 @@ fn head(text: &mut String, environment: &Value) {
         ("processor", &["cpus", "cpu"][..]),
         ("kernel", &["kernel"]),
         ("store", &["store", "store_file_system", "store_device"]),
-        ("uext4", &["uext4", "commit"]),
+        ("uext4", &["uext4"]),
+        ("checkout", &["checkout_head"]),
         ("begun", &["begun"]),
     ] {
         let words: Vec<_> = names.iter().map(|name| word(name)).collect();

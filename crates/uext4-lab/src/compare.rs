@@ -2,8 +2,9 @@
 //!
 //! What: the figures of two runs (lines of JSON, as `lab run --json` prints them) are matched by
 //! load, target, threads and metric, and paired by their order: the first of one run with the first
-//! of the other. A ratio says how many times as good B is as A. Its interval is a bootstrap over
-//! the pairs; 95 % hold for all rows together (Bonferroni), so that many rows raise no false alarm.
+//! of the other. A ratio says how many times as good B is as A. Its interval (`bench::Interval`) is
+//! over the pairs; 95 % hold for all rows together (Bonferroni), so that many rows raise no false
+//! alarm.
 //!
 //! Invariants:
 //! - Noise is measured in the runs themselves: successive rounds of one run are A/A pairs, and
@@ -16,17 +17,13 @@ use std::fmt::{self, Write};
 
 use serde_json::{Value, json};
 
-use crate::bench::Interval;
+use crate::bench::{self, Interval, PAIRS_MIN};
 use crate::error::{Error, Result};
 use crate::record::{self, Record};
 use crate::report::{Spread, is_headline, times_as_good};
 
-/// Fewest pairs that give a verdict.
-const PAIRS_MIN: usize = 5;
 /// Part of all verdicts together that chance may get wrong.
 const OUTSIDE: f64 = 0.05;
-/// Standard errors that two runs of the same build may differ by.
-const NOISE_SIGMAS: f64 = 2.0;
 
 /// The figures of a run.
 #[derive(Clone, Debug, Default)]
@@ -196,7 +193,7 @@ impl Comparing {
         let median = |values: &[f64]| Spread::of(values.iter().copied()).map_or(0.0, |s| s.median);
         let mut ratio = Interval::of(&ratios, outside);
         if let Some(ratio) = ratio.as_mut().filter(|_| ratios.len() < PAIRS_MIN) {
-            // A bootstrap of so few draws the same means again and again: the range says more.
+            // Of so few the range says more.
             ratio.lower = ratios.iter().copied().fold(f64::MAX, f64::min);
             ratio.upper = ratios.iter().copied().fold(f64::MIN, f64::max);
         }
@@ -230,12 +227,7 @@ impl Comparing {
 /// successive rounds of each run.
 fn noise(runs: &[&[f64]], pairs: usize) -> Option<f64> {
     let neighbours = runs.iter().flat_map(|run| run.chunks_exact(2));
-    let squares: Vec<f64> = neighbours.map(|pair| (pair[1] / pair[0]).ln().powi(2)).collect();
-    if squares.is_empty() || pairs == 0 {
-        return None;
-    }
-    let of_a_pair = squares.iter().sum::<f64>() / squares.len() as f64;
-    Some(NOISE_SIGMAS * (of_a_pair / pairs as f64).sqrt())
+    bench::noise(&neighbours.map(|pair| pair[1] / pair[0]).collect::<Vec<_>>(), pairs)
 }
 
 impl Comparison {

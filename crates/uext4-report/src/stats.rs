@@ -1,8 +1,14 @@
 //! Medians, and how sure a ratio is.
+//!
+//! The lab's summary has the same rules; a test of the command holds them together.
 
-/// Fewest rounds that give an interval and a verdict: a bootstrap of fewer draws the same few means
-/// again and again.
+/// Fewest rounds that give an interval and a verdict.
 pub(crate) const PAIRS_MIN: usize = 5;
+/// Fewest rounds that are drawn from: of fewer a bootstrap draws the same few means again and again,
+/// and its interval is too short.
+const DRAWN_MIN: usize = 10;
+/// Student's t of 95 %, two-sided, of the fewest rounds and of each one more below those.
+const STUDENT: [f64; DRAWN_MIN - PAIRS_MIN] = [2.776, 2.571, 2.447, 2.365, 2.306];
 /// Draws of the bootstrap.
 const DRAWS: usize = 4000;
 /// Part of the draws outside an interval.
@@ -46,14 +52,22 @@ pub(crate) struct Interval {
 
 impl Interval {
     /// By the percentile bootstrap over the rounds, of logarithms: twice and half as good cancel.
+    /// Of few rounds by Student's distribution.
     pub(crate) fn of(ratios: &[f64]) -> Option<Self> {
         let logs = logarithms(ratios);
-        let mean = mean(&logs)?.exp();
+        let of_logs = mean(&logs)?;
+        let mean = of_logs.exp();
         let range = logs
             .iter()
             .fold((f64::MAX, f64::MIN), |(least, most), log| (log.min(least), log.max(most)));
         if logs.len() < PAIRS_MIN {
             let bounds = (logs.len() > 1).then_some((range.0.exp(), range.1.exp()));
+            return Some(Self { mean, bounds, pairs: logs.len() });
+        }
+        if let Some(t) = STUDENT.get(logs.len() - PAIRS_MIN) {
+            let squares: f64 = logs.iter().map(|log| (log - of_logs).powi(2)).sum();
+            let half = t * (squares / (logs.len() - 1) as f64 / logs.len() as f64).sqrt();
+            let bounds = Some(((of_logs - half).exp(), (of_logs + half).exp()));
             return Some(Self { mean, bounds, pairs: logs.len() });
         }
         let bounds = Some({
@@ -122,8 +136,12 @@ mod tests {
     fn an_interval_holds_its_mean_and_one_round_has_none() {
         let interval = Interval::of(&[0.5, 2.0, 1.0, 1.1, 0.9]).unwrap();
         let (lower, upper) = interval.bounds.unwrap();
-        assert!(0.5 < lower && lower < interval.mean, "{interval:?}");
-        assert!(interval.mean < upper && upper < 2.0, "{interval:?}");
+        // Mean of the logarithms -0.002, standard deviation 0.496.
+        assert!((0.538..0.540).contains(&lower), "{interval:?}");
+        assert!((1.845..1.847).contains(&upper), "{interval:?}");
+        let drawn = Interval::of(&[0.5, 2.0, 1.0, 1.1, 0.9].repeat(2)).unwrap();
+        let (lower, upper) = drawn.bounds.unwrap();
+        assert!(0.5 < lower && lower < drawn.mean && drawn.mean < upper && upper < 2.0);
         let range = Interval::of(&[0.5, 2.0, 1.0, 1.1]).unwrap();
         let (least, most) = range.bounds.unwrap();
         assert!((least - 0.5).abs() < 1e-9 && (most - 2.0).abs() < 1e-9, "{range:?}");

@@ -40,7 +40,7 @@ mod rounds;
 pub(crate) mod stamp;
 pub(crate) mod threads;
 
-pub(crate) use bootstrap::Interval;
+pub(crate) use bootstrap::{Interval, PAIRS_MIN, noise, with_logarithm};
 pub(crate) use candidate::Candidate;
 pub(crate) use counters::{CAUSES, Counters};
 pub(crate) use experiment::{Experiment, Figures, StartImage, known};

@@ -124,7 +124,8 @@ impl<'a> Bench<'a> {
         }
         // Round 0: of all rounds together.
         let run = self.run_of(setting, Target::Uext4, 0);
-        let figures = ratio::over_rounds(E::RATIOS, candidates, &rates);
+        let (figures, notes) = ratio::over_rounds(E::RATIOS, candidates, &rates);
+        notes.into_iter().for_each(|text| tell(Event::Note(self.load, text)));
         if !figures.is_empty() {
             self.tell_figures(run, DEFAULT, figures, tell);
         }

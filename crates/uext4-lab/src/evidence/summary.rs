@@ -2,20 +2,20 @@
 //!
 //! What: for each load and setting a table for each figure that targets are compared by: median,
 //! least and most of each series, and how many times as good each own target's default is, with the
-//! interval of a bootstrap over the pairs of its rounds. The A/A series of the run says how far
-//! apart two runs of the same thing lie: a ratio within that is no difference.
+//! interval over the pairs of its rounds. The A/A series of the run says how far apart two runs of
+//! the same thing lie: a ratio within that is no difference.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use serde_json::Value;
 
-use crate::bench::Interval;
+use crate::bench::{Interval, PAIRS_MIN, with_logarithm};
 use crate::evidence::noise::Noise;
 use crate::record::Record;
 use crate::report::{AA, DEFAULT, Spread, is_headline, show, split_variant, times_as_good, unit};
 
-/// Part of the draws outside an interval.
+/// Part of all intervals that may miss their mean.
 const OUTSIDE: f64 = 0.05;
 
 /// A table: experiment, form, threads, bytes of a request, part of the load, metric.
@@ -38,19 +38,30 @@ impl<'a> Table<'a> {
         let Some((own, other)) = self.rounds(own).zip(self.rounds(other)) else {
             return Vec::new();
         };
-        let pair = |(round, own): (&u32, &f64)| {
-            let other = other.get(round)?;
-            Some(times_as_good(metric, *own, *other))
-                .filter(|ratio| ratio.is_finite() && *ratio > 0.0)
-        };
+        let pair =
+            |(round, own): (&u32, &f64)| Some(times_as_good(metric, *own, *other.get(round)?));
         own.iter().filter_map(pair).collect()
     }
 
-    /// The own target that ran twice, and how far its two runs of a round lie apart.
-    fn noise(&self, metric: &str) -> Option<Noise> {
-        let again = self.0.iter().find(|((_, variant), _)| *variant == AA)?.0;
-        let ratios = self.ratios(metric, (again.0, DEFAULT), again);
-        Some(Noise::of(&ratios))
+    /// How far two runs of one of these series lie apart: of one that ran twice in each round by
+    /// these, of another by its successive rounds.
+    fn noise(&self, metric: &str, of: &[Series<'_>]) -> Noise {
+        let same = |series: &Series<'_>| {
+            let twice = self.ratios(metric, *series, (series.0, AA));
+            if series.1 == DEFAULT && !twice.is_empty() {
+                return twice;
+            }
+            let rounds: Vec<f64> =
+                self.rounds(*series).into_iter().flatten().map(|(_, value)| *value).collect();
+            rounds.chunks_exact(2).map(|pair| pair[1] / pair[0]).collect()
+        };
+        let same: Vec<f64> = of.iter().flat_map(same).collect();
+        Noise::of(with_logarithm(&same))
+    }
+
+    /// The target that ran twice.
+    fn repeated(&self) -> Option<&'a str> {
+        self.series().find(|(_, variant)| *variant == AA).map(|(target, _)| target)
     }
 
     fn series(&self) -> impl Iterator<Item = Series<'a>> + '_ {
@@ -81,7 +92,9 @@ pub(super) fn of(environment: &Value, records: &[Record]) -> String {
     head(&mut text, environment);
     let noises: Vec<_> = tables
         .iter()
-        .filter_map(|(place, table)| Some((title(*place), table.noise(place.5)?)))
+        .filter_map(|(place, table)| {
+            Some((title(*place), table.noise(place.5, &[(table.repeated()?, DEFAULT)])))
+        })
         .collect();
     text.push_str(&Noise::verdict(&noises));
     for (place, table) in &tables {
@@ -134,7 +147,6 @@ fn write_table(text: &mut String, place: Place<'_>, table: &Table<'_>) {
         columns.collect::<String>()
     );
     let _ = writeln!(text, "|---|---|---|---|{}", "---|".repeat(own.len()));
-    let noise = table.noise(metric);
     for (series, rounds) in &table.0 {
         let Some(spread) = Spread::of(rounds.values().copied()) else { continue };
         let (target, variant) = series;
@@ -147,8 +159,8 @@ fn write_table(text: &mut String, place: Place<'_>, table: &Table<'_>) {
             } else {
                 let ratios = table.ratios(metric, own, *series);
                 // Twice the same is what tells the noise: it has no verdict.
-                let noise = noise.as_ref().filter(|_| *variant != AA);
-                ratio(&ratios, noise)
+                let noise = (*variant != AA).then(|| table.noise(metric, &[own, *series]));
+                ratio(&ratios, noise.as_ref())
             };
             let _ = write!(text, " {cell} |");
         }
@@ -156,18 +168,29 @@ fn write_table(text: &mut String, place: Place<'_>, table: &Table<'_>) {
     }
 }
 
-/// A ratio with its interval, and what that means beside the noise.
+/// A ratio with its interval, and what that means beside the noise; of few pairs with the least and
+/// the most.
 fn ratio(ratios: &[f64], noise: Option<&Noise>) -> String {
-    let Some(median) = Spread::of(ratios.iter().copied()) else { return "-".to_owned() };
-    let Some(interval) = Interval::of(ratios, OUTSIDE) else {
-        return format!("{} (one round)", show("ratio", median.median));
+    let known = with_logarithm(ratios);
+    let pairs = known.len();
+    let Some(spread) = Spread::of(known.iter().copied()) else { return "-".to_owned() };
+    let mut cell = match Interval::of(&known, OUTSIDE) {
+        None => format!("{} (one round)", show("ratio", spread.median)),
+        Some(Interval { mean, .. }) if pairs < PAIRS_MIN => {
+            let range = |value| known.iter().copied().fold(known[0], value);
+            let (least, most) = (range(f64::min), range(f64::max));
+            format!("{mean:.2}x (least {least:.2}, most {most:.2}) few rounds")
+        }
+        Some(interval) => {
+            let Interval { mean, lower, upper } = interval;
+            let word = noise.map(|noise| noise.judge(interval, pairs)).unwrap_or_default();
+            format!("{mean:.2}x ({lower:.2} to {upper:.2}) {word}").trim_end().to_owned()
+        }
     };
-    let Interval { mean, lower, upper } = interval;
-    let range = format!("{mean:.2}x ({lower:.2} to {upper:.2})");
-    match noise.map(|noise| noise.judge(interval)) {
-        Some(word) => format!("{range} {word}"),
-        None => range,
+    if pairs < ratios.len() {
+        let _ = write!(cell, "; {} rounds of 0 have no ratio", ratios.len() - pairs);
     }
+    cell
 }
 
 #[cfg(test)]
@@ -220,5 +243,35 @@ mod tests {
         let text = of(&Value::Null, &records);
         assert!(text.contains("2.00x (one round)"), "{text}");
         assert!(text.contains("Noise: not measured"), "{text}");
+    }
+
+    /// Fault model: a peer that failed in all rounds but two is called better or worse.
+    #[test]
+    fn a_verdict_needs_five_pairs() {
+        let mut records = Vec::new();
+        for round in 1..=8 {
+            records.push(record("uext4", DEFAULT, round, 1000.0));
+            records.push(record("uext4", AA, round, 1000.0));
+            if round <= 2 {
+                records.push(record("kernel", DEFAULT, round, 400.0 + f64::from(round)));
+            }
+        }
+        let text = of(&Value::Null, &records);
+        let line = text.lines().find(|line| line.starts_with("| kernel |")).unwrap();
+        assert!(line.ends_with("2.49x (least 2.49, most 2.49) few rounds |"), "{line}");
+    }
+
+    #[test]
+    fn rounds_without_a_ratio_are_told() {
+        let mut records = Vec::new();
+        for round in 1..=6 {
+            records.push(record("uext4", DEFAULT, round, 1000.0));
+            records.push(record("raw", DEFAULT, round, if round == 3 { 0.0 } else { 500.0 }));
+        }
+        let text = of(&Value::Null, &records);
+        assert!(
+            text.contains("2.00x (2.00 to 2.00) better; 1 rounds of 0 have no ratio"),
+            "{text}"
+        );
     }
 }

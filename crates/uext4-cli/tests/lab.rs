@@ -329,6 +329,9 @@ fn bad_words_are_one_line_and_the_matrix_is_planned() {
     // fifo is the default: no candidate of its own.
     assert!(plan.ends_with('\n') && plan.contains("nodelalloc"), "{plan}");
     assert!(!plan.contains("fifo") && plan.contains("6 runs, "), "{plan}");
+    // What is named twice runs once.
+    let (_, plan, line) = lab("E3,E3 --own uext4,uext4 --peer none --threads 2,2 --dry-run");
+    assert!(plan.contains("3 runs, "), "{plan}{line}");
     let (_, plan, line) = lab(&format!("{matrix} --set delalloc=off --combine"));
     assert!(plan.contains("journal_join=herd,nodelalloc"), "{plan}{line}");
     assert!(plan.contains("6 runs, "), "{plan}");

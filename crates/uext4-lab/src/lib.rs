@@ -46,6 +46,7 @@ mod mkfs_option;
 mod mount;
 mod mount_table;
 mod mounted;
+mod named_once;
 mod plan;
 mod queued;
 mod record;

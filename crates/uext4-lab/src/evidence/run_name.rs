@@ -32,6 +32,11 @@ pub struct RunName<'a> {
     pub variant: &'a str,
 }
 
+/// Bytes of a key before its round. A name of a file has 255, and endings follow.
+const STEM_MAX: usize = 200;
+/// Those of a hash, with the letter before it.
+const HASH_BYTES: usize = 17;
+
 impl TargetRun {
     /// The run in a variant.
     pub(crate) fn named(self, variant: &str) -> RunName<'_> {
@@ -40,19 +45,37 @@ impl TargetRun {
 }
 
 impl RunName<'_> {
-    /// Its key: fit for the name of a file.
+    /// Its key: fit for the name of a file. One that is too long ends in a hash before its round.
     #[must_use]
     pub fn key(&self) -> String {
         let fits = |c: char| c.is_ascii_alphanumeric() || "._=-".contains(c);
-        self.to_string().chars().map(|c| if fits(c) { c } else { '_' }).collect()
+        let stem = self.stem();
+        let mut stem: String = stem.chars().map(|c| if fits(c) { c } else { '_' }).collect();
+        if stem.len() > STEM_MAX {
+            let hash = hash(&stem);
+            stem.truncate(STEM_MAX - HASH_BYTES);
+            stem += &format!("_{hash:016x}");
+        }
+        format!("{stem}-r{}", self.run.round)
     }
+
+    /// All of it but the round.
+    fn stem(&self) -> String {
+        let TargetRun { load, target, form, threads, bs, round: _ } = self.run;
+        let (id, form, target) = (load.id, form.map_or("one", Form::name), target.name());
+        format!("{id}-{form}-{threads}-{bs}-{target}-{}", self.variant)
+    }
+}
+
+/// A hash of a text (FNV-1a), by which long names are told apart.
+fn hash(text: &str) -> u64 {
+    let fold = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, fold)
 }
 
 impl fmt::Display for RunName<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let TargetRun { load, target, form, threads, bs, round } = self.run;
-        let (id, form, target) = (load.id, form.map_or("one", Form::name), target.name());
-        write!(f, "{id}-{form}-{threads}-{bs}-{target}-{}-r{round}", self.variant)
+        write!(f, "{}-r{}", self.stem(), self.run.round)
     }
 }
 
@@ -74,5 +97,11 @@ mod tests {
         let run = TargetRun { form: None, ..run };
         let key = run.named("a=b,c/..").key();
         assert_eq!(key, "E4-one-1-4096-uext4-a=b_c_..-r2");
+        // As the report has it.
+        let long = "x".repeat(300);
+        let key = run.named(&long).key();
+        assert_eq!(key.len(), STEM_MAX + "-r2".len());
+        assert!(key.ends_with("x_2d14a36b7678a755-r2"), "{key}");
+        assert_ne!(key, run.named(&(long + "y")).key());
     }
 }

@@ -35,6 +35,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
 
 /// Runs a plan.
 pub(super) fn measure(mut plan: Plan, kept: &Kept<'_>) -> Result<()> {
+    plan.name_once();
     let cells = plan.cells();
     if cells.is_empty() {
         let text = format!("lab: nothing to run: {}", plan.why_nothing());

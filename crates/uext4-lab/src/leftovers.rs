@@ -1,12 +1,15 @@
 //! What a run leaves if it is killed: a process of its own ends and removes that.
 //!
 //! What: a run that ends by itself, in success, failure or by a signal that can be caught, has
-//! nothing left. For one that cannot do anything any more [`watch`] is there: it waits until the
-//! pipe from the run is closed, and then kills the run's processes, unmounts what is mounted in its
-//! folders, takes their loop devices away and removes them.
+//! nothing left. For one that cannot do anything any more, or whose own cleaning has failed,
+//! [`watch`] is there: it waits until the pipe from the run is closed, and then kills the run's
+//! processes, takes the loop devices of its folders away, unmounts what is mounted in them and
+//! removes them.
 //!
 //! Invariants: processes of a run are known by a word in their environment, which is the run's
-//! alone; mounts and loop devices by folders that the run has made. Nothing else is touched.
+//! alone; mounts and loop devices by folders that the run has made. Nothing else is touched: that a
+//! number or a device is still the run's is looked at when it is taken away, because the system
+//! gives both to others.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -18,8 +21,9 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
 use crate::command;
 use crate::error::{Doing, Error, Result};
@@ -44,6 +48,7 @@ struct Watching {
     runs: usize,
     child: Child,
     pipe: ChildStdin,
+    folders: Vec<PathBuf>,
 }
 
 fn lock() -> MutexGuard<'static, Option<Watching>> {
@@ -70,6 +75,7 @@ pub(crate) fn add(folder: &Path) {
         use std::os::unix::ffi::OsStrExt;
         // A watching process that was killed: the run itself still ends well.
         let _ = watching.pipe.write_all(&[folder.as_os_str().as_bytes(), &[END]].concat());
+        watching.folders.push(folder.to_owned());
     }
 }
 
@@ -91,7 +97,7 @@ impl Watch {
             .spawn()
             .doing("starting what cleans up")?;
         let pipe = child.stdin.take();
-        *watching = pipe.map(|pipe| Watching { runs: 1, child, pipe });
+        *watching = pipe.map(|pipe| Watching { runs: 1, child, pipe, folders: Vec::new() });
         Ok(Self)
     }
 }
@@ -103,9 +109,11 @@ impl Drop for Watch {
             watching.runs -= 1;
             watching.runs == 0
         });
-        if let Some(Watching { mut child, mut pipe, .. }) = watching.take_if(|_| is_last) {
-            // Each run has cleaned up itself: folders that are still there are of others.
-            let _ = pipe.write_all(ALL_IS_WELL);
+        if let Some(Watching { mut child, mut pipe, folders, .. }) = watching.take_if(|_| is_last) {
+            // Each run has cleaned up itself. What it could not take away is for the other process.
+            if what_is_left(OsStr::new(token()), &folders).is_empty() {
+                let _ = pipe.write_all(ALL_IS_WELL);
+            }
             drop(pipe);
             let _ = child.wait();
         }
@@ -135,7 +143,7 @@ fn clean_within(patience: Duration, mut clean: impl FnMut() -> Left) -> Result<(
             return Ok(());
         }
         if Instant::now() > deadline {
-            return Err(Error::new(format!("a run that was killed has left {left}")));
+            return Err(Error::new(format!("a run has left {left}")));
         }
         thread::sleep(STEP);
     }
@@ -195,46 +203,72 @@ fn folders_of(mut pipe: impl BufRead) -> io::Result<Option<Vec<PathBuf>>> {
     Ok(Some(folders))
 }
 
+/// What there is of a run.
+fn what_is_left(token: &OsStr, folders: &[PathBuf]) -> Left {
+    Left {
+        processes: processes(token),
+        mounts: mounts_in(folders),
+        loops: loops_of(folders),
+        folders: folders.iter().filter(|folder| folder.exists()).cloned().collect(),
+    }
+}
+
 /// Takes away what is there, and says what that was.
 fn clean(token: &OsStr, folders: &[PathBuf]) -> Left {
-    let processes = processes(token);
-    for pid in &processes {
-        let _ = kill_process(*pid, Signal::KILL);
+    let left = what_is_left(token, folders);
+    for pid in &left.processes {
+        kill(*pid, token);
     }
-    // Looked for first: one over a file of a mount is not recognised when that is gone.
-    let loops = loops_of(folders);
-    let mounts = mounts_in(folders);
-    for dir in mounts.iter().rev() {
+    // Before the mounts: what lies over a file of a mount is not recognised when that is gone. One
+    // that is mounted goes with its mount.
+    for device in &left.loops {
+        if backing_of(device).is_some_and(|backing| lies_in(&backing, folders)) {
+            let _ = command::status("losetup", &["--detach".as_ref(), device.as_os_str()]);
+        }
+    }
+    for dir in left.mounts.iter().rev() {
         if rustix::process::geteuid().is_root() {
             let _ = unmount(dir, UnmountFlags::DETACH);
         } else {
             let _ = command::status("fusermount3", &["-uz".as_ref(), dir.as_os_str()]);
         }
     }
-    for device in &loops {
-        let _ = command::status("losetup", &["--detach".as_ref(), device.as_os_str()]);
-    }
-    let there: Vec<_> = folders.iter().filter(|folder| folder.exists()).cloned().collect();
-    if processes.is_empty() && mounts.is_empty() {
+    if left.processes.is_empty() && left.mounts.is_empty() {
         for folder in folders {
             let _ = fs::remove_dir_all(folder);
         }
     }
-    Left { processes, mounts, loops, folders: there }
+    left
+}
+
+/// Kills a process if it has that word, whoever has the number by now.
+fn kill(pid: Pid, token: &OsStr) {
+    match pidfd_open(pid, PidfdFlags::empty()) {
+        // From here on the number stands for this process.
+        Ok(process) if has_token(pid, token) => {
+            let _ = pidfd_send_signal(&process, Signal::KILL);
+        }
+        // Before Linux 5.3.
+        Err(Errno::NOSYS) if has_token(pid, token) => {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        _ => {}
+    }
+}
+
+/// Whether a process has that word in its environment.
+fn has_token(pid: Pid, token: &OsStr) -> bool {
+    let wanted = format!("{VARIABLE}={}", token.to_string_lossy());
+    let environment = fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero()));
+    environment.unwrap_or_default().split(|byte| *byte == 0).any(|word| word == wanted.as_bytes())
 }
 
 /// Processes with that word in their environment.
 fn processes(token: &OsStr) -> Vec<Pid> {
-    let wanted = format!("{VARIABLE}={}", token.to_string_lossy());
-    let is_ours = |pid: &str| {
-        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        environment.split(|byte| *byte == 0).any(|word| word == wanted.as_bytes())
-    };
     let entries = fs::read_dir("/proc").into_iter().flatten().filter_map(io::Result::ok);
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    let numbers = names.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
-    let ours = numbers.filter(|pid| is_ours(pid));
-    ours.filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
+    let pids = names.filter_map(|name| Pid::from_raw(name.parse().ok()?));
+    pids.filter(|pid| has_token(*pid, token)).collect()
 }
 
 /// Mounts in those folders, in the order in which they were made.
@@ -247,13 +281,20 @@ fn mounts_in(folders: &[PathBuf]) -> Vec<PathBuf> {
 /// Loop devices over files in those folders.
 fn loops_of(folders: &[PathBuf]) -> Vec<PathBuf> {
     let entries = fs::read_dir("/sys/block").into_iter().flatten().filter_map(io::Result::ok);
+    let devices = entries.map(|entry| Path::new("/dev").join(entry.file_name()));
     let is_ours =
-        |backing: &str| folders.iter().any(|folder| Path::new(backing).starts_with(folder));
-    let devices = entries.filter_map(|entry| {
-        let backing = fs::read_to_string(entry.path().join("loop/backing_file")).ok()?;
-        is_ours(&backing).then(|| Path::new("/dev").join(entry.file_name()))
-    });
-    devices.collect()
+        |device: &PathBuf| backing_of(device).is_some_and(|backing| lies_in(&backing, folders));
+    devices.filter(is_ours).collect()
+}
+
+/// The file that a loop device is over.
+fn backing_of(device: &Path) -> Option<PathBuf> {
+    let file = Path::new("/sys/block").join(device.file_name()?).join("loop/backing_file");
+    Some(PathBuf::from(fs::read_to_string(file).ok()?))
+}
+
+fn lies_in(path: &Path, folders: &[PathBuf]) -> bool {
+    folders.iter().any(|folder| path.starts_with(folder))
 }
 
 #[cfg(test)]
@@ -284,5 +325,35 @@ mod tests {
         let mut tries = [Left::default(), left(), left()].into_iter().collect::<Vec<_>>();
         clean_within(PATIENCE, || tries.pop().unwrap()).unwrap();
         assert!(tries.is_empty());
+    }
+
+    /// Fault model: cleaning that has failed is told to be well; a process that is killed by a
+    /// number that is another's by now.
+    #[test]
+    fn what_is_of_a_run_is_seen_and_what_is_not_is_left_alone() {
+        let scratch = tempfile::tempdir().unwrap();
+        let folder = scratch.path().join(format!("{FOLDER_PREFIX}1-x"));
+        fs::create_dir(&folder).unwrap();
+        let (token, folders) = (OsString::from(format!("{}-test", token())), vec![folder]);
+        let sleep = |word: &OsStr| {
+            let mut command = Command::new("sleep");
+            command.arg("1000").env(VARIABLE, word).spawn().unwrap()
+        };
+        let (mut ours, mut others) = (sleep(&token), sleep("another".as_ref()));
+        let pid = |child: &Child| Pid::from_child(child);
+        // The environment of a process that has just begun is its parent's.
+        while !has_token(pid(&ours), &token) || !has_token(pid(&others), "another".as_ref()) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let left = what_is_left(&token, &folders);
+        assert_eq!((&left.processes, &left.folders), (&vec![pid(&ours)], &folders));
+        kill(pid(&others), &token);
+        assert!(others.try_wait().unwrap().is_none(), "another's process was killed");
+        clean(&token, &folders);
+        assert!(!ours.wait().unwrap().success());
+        clean(&token, &folders);
+        assert!(what_is_left(&token, &folders).is_empty() && !folders[0].exists());
+        others.kill().unwrap();
+        others.wait().unwrap();
     }
 }

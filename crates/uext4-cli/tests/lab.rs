@@ -121,6 +121,37 @@ fn two_builds_are_a_page_of_the_report() {
 }
 
 /// A script must not take a run without a target for one that went well, nor find a folder of it.
+/// Fault model: an hour of measuring before a word is refused, and figures that are written over.
+#[test]
+fn a_pair_is_refused_before_anything_runs() {
+    let scratch = Scratch::new();
+    let dir = scratch.path("pair");
+    let pair = |more: &[&str]| {
+        let run = Command::new(UEXT4)
+            .args(["lab", "pair", "/nowhere/uext4", "--out"])
+            .arg(&dir)
+            .args(more)
+            .output()
+            .expect("uext4 runs");
+        (run.status.code(), String::from_utf8_lossy(&run.stderr).into_owned())
+    };
+    for (words, reason) in [
+        (&["--threshold", "100", "--", "E3"][..], "threshold"),
+        (&["--", "E3", "--rounds", "3"], "before --"),
+        (&["--", "E3", "--peer=raw"], "sets it itself"),
+    ] {
+        let (status, said) = pair(words);
+        assert_eq!((status, said.lines().count()), (Some(2), 1), "{said}");
+        assert!(said.contains(reason) && !dir.exists(), "{said}");
+    }
+    std::fs::create_dir(&dir).expect("a folder");
+    std::fs::write(dir.join("b.jsonl"), "of before").expect("a file");
+    let (status, said) = pair(&["--", "E3"]);
+    assert_eq!((status, said.lines().count()), (Some(2), 1), "{said}");
+    assert!(said.contains("earlier pair"), "{said}");
+    assert_eq!(std::fs::read_to_string(dir.join("b.jsonl")).expect("a file"), "of before");
+}
+
 #[test]
 fn a_run_of_nothing_is_wrong_usage() {
     let scratch = Scratch::new();

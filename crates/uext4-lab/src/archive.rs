@@ -153,10 +153,13 @@ mod tests {
                 (Body::Directory, MemberKind::Directory) => {}
                 (Body::Link(target), MemberKind::Link(found)) => assert_eq!(*target, found),
                 (Body::File(content), MemberKind::File) => {
-                    let (mut want, mut found) = ([0; 64], [0; 64]);
-                    let count = reader.read(&mut found).unwrap();
-                    content.fill(0, &mut want[..count]);
-                    assert_eq!(want, found);
+                    let (mut found, mut part) = (Vec::<u8>::new(), [0; 4096]);
+                    while let count @ 1.. = reader.read(&mut part).unwrap() {
+                        found.extend(&part[..count]);
+                    }
+                    let mut want = vec![0; found.len()];
+                    content.fill(0, &mut want);
+                    assert!(found.len() as u64 == content.len && want == found, "{}", entry.path);
                 }
                 _ => panic!("{}: another type of member", entry.path),
             }

@@ -43,7 +43,7 @@ pub(super) fn differences(before: &Value, now: &Value) -> Vec<String> {
     for whole in SAME_IN_PARTS {
         let (before, now) = (&before[*whole], &now[*whole]);
         let parts: BTreeSet<&String> =
-            [before, now].iter().filter_map(|of| of.as_object()).flat_map(Map::keys).collect();
+            [before, now].into_iter().filter_map(Value::as_object).flat_map(Map::keys).collect();
         let others = parts.into_iter().filter(|part| {
             !CHANGING.contains(&part.as_str()) && before[part.as_str()] != now[part.as_str()]
         });

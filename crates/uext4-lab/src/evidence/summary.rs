@@ -177,7 +177,7 @@ fn ratio(ratios: &[f64], noise: Option<&Noise>) -> String {
     let mut cell = match Interval::of(&known, OUTSIDE) {
         None => format!("{} (one round)", show("ratio", spread.median)),
         Some(Interval { mean, .. }) if pairs < PAIRS_MIN => {
-            let range = |value| known.iter().copied().fold(known[0], value);
+            let range = |value: fn(f64, f64) -> f64| known.iter().copied().fold(known[0], value);
             let (least, most) = (range(f64::min), range(f64::max));
             format!("{mean:.2}x (least {least:.2}, most {most:.2}) few rounds")
         }

@@ -51,11 +51,17 @@ pub(super) fn run(args: &Args) -> Result<()> {
 }
 
 impl Judging {
-    /// Compares the runs in two files.
-    pub(super) fn compare(&self, a: &Path, b: &Path) -> Result<Comparison> {
+    /// Refuses what makes no comparison.
+    pub(super) fn check(&self) -> Result<()> {
         if !(0.0..100.0).contains(&self.threshold) {
             return Err(Why::new("threshold must be 0 to 100").at("lab", self.threshold));
         }
+        Ok(())
+    }
+
+    /// Compares the runs in two files.
+    pub(super) fn compare(&self, a: &Path, b: &Path) -> Result<Comparison> {
+        self.check()?;
         let variants = self.variant_a.clone().zip(self.variant_b.clone());
         let comparing = Comparing {
             threshold: self.threshold / 100.0,

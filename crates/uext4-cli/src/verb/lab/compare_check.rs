@@ -39,8 +39,12 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let (mut found, mut alarms) = (0, 0);
     let mut out = std::io::stdout();
     for number in 1..=args.tries {
-        let [a, b] = pair::measure(&own, &own, &load, args.rounds, number == 1)?;
-        let [a, b] = [parse(&a)?, parse(&b)?];
+        let mut figures = [Vec::new(), Vec::new()];
+        pair::measure([&own, &own], &load, args.rounds, number == 1, &mut |build, more| {
+            figures[build].extend(more);
+            Ok(())
+        })?;
+        let [a, b] = [parse(&figures[0])?, parse(&figures[1])?];
         let is_worse = |variants| {
             let comparing = Comparing { threshold: THRESHOLD, variants };
             comparing.compare(&a, &b).map(|comparison| comparison.is_worse()).map_err(failed)

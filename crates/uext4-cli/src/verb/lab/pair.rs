@@ -4,7 +4,8 @@
 //! are an A/A pair. Each run is a process of its own.
 
 use std::ffi::OsString;
-use std::io::Write;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -23,7 +24,7 @@ pub(crate) struct Args {
     rounds: u32,
     #[command(flatten)]
     judging: Judging,
-    /// Loads and options of `lab run`
+    /// Loads and options of `lab run`, but for --rounds, --peer and --json
     #[arg(last = true, required = true)]
     load: Vec<OsString>,
 }
@@ -34,48 +35,75 @@ impl Args {
     }
 }
 
+/// Options of `lab run` that a pair sets itself.
+const ITS_OWN: [&str; 3] = ["--rounds", "--peer", "--json"];
+
 /// Runs the verb.
 pub(super) fn run(args: &Args) -> Result<()> {
     let own = std::env::current_exe().at("lab", "this program")?;
-    std::fs::create_dir_all(&args.out).at("lab", args.out.display())?;
     let paths = ["a.jsonl", "b.jsonl"].map(|name| args.out.join(name));
-    let figures = measure(&args.program, &own, &args.load, args.rounds, true)?;
+    let compared = args.out.join("compare.json");
+    check(args, &paths)?;
+    std::fs::create_dir_all(&args.out).at("lab", args.out.display())?;
     // What an earlier pair left there is not of these figures.
-    match std::fs::remove_file(args.out.join("compare.json")) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            return Err(error).at("lab", args.out.display());
+    for path in paths.iter().chain([&compared]) {
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(error).at("lab", path.display());
+            }
+            _ => {}
         }
-        _ => {}
     }
-    for (path, figures) in paths.iter().zip(figures) {
-        std::fs::write(path, figures).at("lab", path.display())?;
-    }
+    measure([&args.program, &own], &args.load, args.rounds, true, &mut |build, figures| {
+        let path = &paths[build];
+        let file = OpenOptions::new().create(true).append(true).open(path);
+        file.and_then(|mut file| file.write_all(figures)).at("lab", path.display())
+    })?;
     let comparison = args.judging.compare(&paths[0], &paths[1])?;
     // For `lab report` of this folder.
-    let compared = args.out.join("compare.json");
     std::fs::write(&compared, comparison.to_json()).at("lab", compared.display())?;
     args.judging.judge(&comparison)
 }
 
-/// Runs a load on the builds A and B, and returns the figures of each.
+/// All that can be refused before anything runs.
+fn check(args: &Args, paths: &[PathBuf; 2]) -> Result<()> {
+    args.judging.check()?;
+    for word in &args.load {
+        let word = word.to_string_lossy();
+        if ITS_OWN.contains(&word.split('=').next().unwrap_or_default()) {
+            let why = "a pair sets it itself: --rounds stands before --";
+            return Err(Why::new(why).at("lab", word));
+        }
+    }
+    // A search by commits is one pair after the other.
+    match paths.iter().find(|path| !args.judging.bisect && path.exists()) {
+        Some(path) => {
+            let why = "figures of an earlier pair are there: name a new folder";
+            Err(Why::new(why).at("lab", path.display()))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Runs a load on the builds A and B, and hands the figures of each run to `keep` with the number
+/// of its build.
 pub(super) fn measure(
-    a: &Path,
-    b: &Path,
+    builds: [&Path; 2],
     load: &[OsString],
     rounds: u32,
     is_told: bool,
-) -> Result<[Vec<u8>; 2]> {
-    let mut figures = [Vec::new(), Vec::new()];
+    keep: &mut dyn FnMut(usize, &[u8]) -> Result<()>,
+) -> Result<()> {
     for round in 1..=rounds {
         if is_told {
             say(&format!("lab: round {round} of {rounds}"));
         }
         for (at, build) in [0, 1, 1, 0].into_iter().enumerate() {
             let is_first = is_told && round == 1 && at == 0;
-            figures[build].extend(run_once([a, b][build], load, is_first)?);
+            keep(build, &run_once(builds[build], load, is_first)?)?;
         }
     }
-    Ok(figures)
+    Ok(())
 }
 
 /// One run of a build; returns its figures. What it notes is the same in each, and told if it is

@@ -63,6 +63,8 @@ pub(crate) fn describe(path: &Path) -> Value {
     json!({
         "path": path,
         "model": read(&whole, "device/model"),
+        "serial": read(&whole, "serial").or_else(|| read(&whole, "device/serial")),
+        "wwid": read(&whole, "wwid").or_else(|| read(&whole, "device/wwid")),
         "backing_file": read(&whole, "loop/backing_file"),
         "bytes": number_of(&sys, "size").map(|sectors| sectors * SECTOR_BYTES),
         "rotational": number_of(&whole, "queue/rotational").map(|word| word == 1),

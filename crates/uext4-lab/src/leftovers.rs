@@ -241,7 +241,7 @@ fn clean(token: &OsStr, folders: &[PathBuf]) -> Left {
     left
 }
 
-/// Kills a process if it has that word, whoever has the number by now.
+/// Kills a process if it has that word: its number may be another's by now.
 fn kill(pid: Pid, token: &OsStr) {
     match pidfd_open(pid, PidfdFlags::empty()) {
         // From here on the number stands for this process.

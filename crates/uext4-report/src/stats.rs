@@ -4,8 +4,8 @@
 
 /// Fewest rounds that give an interval and a verdict.
 pub(crate) const PAIRS_MIN: usize = 5;
-/// Fewest rounds that are drawn from: of fewer a bootstrap draws the same few means again and again,
-/// and its interval is too short.
+/// Fewest rounds that are drawn from: of fewer a bootstrap draws the same few means again and
+/// again, and its interval is too short.
 const DRAWN_MIN: usize = 10;
 /// Student's t of 95 %, two-sided, of the fewest rounds and of each one more below those.
 const STUDENT: [f64; DRAWN_MIN - PAIRS_MIN] = [2.776, 2.571, 2.447, 2.365, 2.306];

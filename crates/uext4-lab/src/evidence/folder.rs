@@ -154,7 +154,7 @@ impl Evidence {
     pub fn keep(&mut self, event: &Event<'_>) -> Result<()> {
         match event {
             Event::Run(_) => self.pending.clear(),
-            // JSON has no such number, and whoever reads the figures would stop there.
+            // JSON has no such number, and readers of the figures would stop there.
             Event::Measured(figure) if !figure.value.is_finite() => {
                 let (target, metric, round) = (figure.target, figure.metric, figure.round);
                 let text = format!(

@@ -68,10 +68,10 @@ impl Noise {
         let mut text = String::new();
         let _ = writeln!(
             text,
-            "Noise: {word}. The same target twice in each round (`aa`) may differ by {:.1} % in the \
-             median of {} tables, and by {:.1} % in the worst ({}). A ratio whose mean lies within \
-             what two runs of its targets may differ by, or whose interval holds 1, is \"within \
-             noise\".",
+            "Noise: {word}. The same target twice in each round (`aa`) may differ by {:.1} % in \
+             the median of {} tables, and by {:.1} % in the worst ({}). A ratio whose mean lies \
+             within what two runs of its targets may differ by, or whose interval holds 1, is \
+             \"within noise\".",
             percent(middle.0),
             known.len(),
             percent(worst.0),

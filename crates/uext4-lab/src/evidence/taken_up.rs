@@ -62,8 +62,8 @@ impl Resumed {
     #[must_use]
     pub fn loss(&self) -> String {
         format!(
-            "{} lines of runs.jsonl do not hold and are cut off: raw.jsonl{CUT} and runs.jsonl{CUT} \
-             have what stood there",
+            "{} lines of runs.jsonl do not hold and are cut off: raw.jsonl{CUT} and \
+             runs.jsonl{CUT} have what stood there",
             self.lost
         )
     }

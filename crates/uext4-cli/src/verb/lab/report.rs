@@ -107,7 +107,7 @@ mod tests {
             ("better |", ">1 won<"),
             ("worse |", ">1 lost<"),
             ("within noise |", ">no difference shown<"),
-            ("few rounds |", ">few rounds<"),
+            ("few rounds |", ">few rounds ("),
         ];
         let mut seen = [0; 4];
         for (summary, report) in all {

@@ -315,6 +315,8 @@ mod tests {
             ("a=b,c", ("a=b,c", DEFAULT)),
             ("a=b,journal=4", ("a=b", "journal=4")),
             ("mkfs.b=1024", (DEFAULT, "mkfs.b=1024")),
+            ("aa,warm", ("aa", "warm")),
+            ("nodelalloc,fresh", ("nodelalloc", "fresh")),
             ("mkfs.b=1024,warm", (DEFAULT, "mkfs.b=1024,warm")),
             ("a,mkfs.b=1024,journal=4", ("a", "mkfs.b=1024,journal=4")),
         ];

@@ -45,6 +45,8 @@ pub(crate) struct Flames {
     pub(crate) graphs: Vec<Flame>,
     /// What could not be drawn.
     pub(crate) remarks: Vec<String>,
+    /// Graphs that were begun, with those that could not be drawn.
+    begun: usize,
 }
 
 impl Flames {
@@ -55,27 +57,20 @@ impl Flames {
         let mut left: BTreeSet<&String> = evidence.stacks.keys().collect();
         for panel in panels {
             for series in &panel.series {
-                let keys: Vec<String> =
-                    panel.points.iter().flat_map(|point| panel.keys(series, *point)).collect();
+                let keys = keys(panel, series);
+                let mut has_own = false;
                 for (name, _) in keys.iter().flat_map(|key| of_runs(&evidence.stacks, key)) {
                     left.remove(name);
+                    has_own = true;
+                }
+                if !has_own || !flames.has_room() {
+                    continue;
                 }
                 let own = stacks(evidence, &keys);
                 flames.add(panel, series.name(), None, &own);
-                if series.is_default() {
-                    continue;
+                if !series.is_default() {
+                    flames.add_difference(evidence, panel, series, &own);
                 }
-                let plain = Series { variant: String::new(), ..series.clone() };
-                let points = panel.points.iter();
-                let keys: Vec<String> =
-                    points.flat_map(|point| panel.keys(&plain, *point)).collect();
-                let before = stacks(evidence, &keys);
-                if own.is_empty() || before.is_empty() {
-                    continue;
-                }
-                let title = format!("{}: what {} changes", series.target, series.variant);
-                let lines = difference(&before, &own);
-                flames.add(panel, title, Some((plain, series.clone())), &lines);
             }
         }
         for key in left.iter().take(STRAY_MAX) {
@@ -85,6 +80,34 @@ impl Flames {
             flames.remarks.push(format!("{} profiles belong to no figure", left.len()));
         }
         flames
+    }
+
+    /// What the options of a series change.
+    fn add_difference(
+        &mut self,
+        evidence: &Evidence,
+        panel: &Panel<'_>,
+        series: &Series,
+        own: &str,
+    ) {
+        let plain = Series { variant: String::new(), ..series.clone() };
+        let before = stacks(evidence, &keys(panel, &plain));
+        if own.is_empty() || before.is_empty() || !self.has_room() {
+            return;
+        }
+        let title = format!("{}: what {} changes", series.target, series.variant);
+        let lines = difference(&before, own);
+        self.add(panel, title, Some((plain, series.clone())), &lines);
+    }
+
+    /// Whether another graph may be begun: stacks are gone through several times for each.
+    fn has_room(&mut self) -> bool {
+        let has_room = self.begun < GRAPHS_MAX;
+        let remark = format!("The report has the first {GRAPHS_MAX} graphs.");
+        if !has_room && self.remarks.last() != Some(&remark) {
+            self.remarks.push(remark);
+        }
+        has_room
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -101,13 +124,7 @@ impl Flames {
         if lines.trim().is_empty() {
             return;
         }
-        if self.graphs.len() == GRAPHS_MAX {
-            let remark = format!("The report has the first {GRAPHS_MAX} graphs.");
-            if self.remarks.last() != Some(&remark) {
-                self.remarks.push(remark);
-            }
-            return;
-        }
+        self.begun += 1;
         let experiment = panel.experiment.to_owned();
         let place = [panel.experiment, &panel.label].join(" ");
         let title = format!("{}, {name}", place.trim());
@@ -155,6 +172,11 @@ impl Flame {
 /// A text as JSON that ends no element.
 fn as_data(text: &str) -> String {
     serde_json::to_string(text).unwrap_or_default().replace('<', "\\u003c")
+}
+
+/// The keys of all runs of a series.
+fn keys(panel: &Panel<'_>, series: &Series) -> Vec<String> {
+    panel.points.iter().flat_map(|point| panel.keys(series, *point)).collect()
 }
 
 /// The stacks of some runs together.
@@ -230,6 +252,7 @@ pub(crate) fn share(count: u64, all: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::evidence::Figure;
 
     #[test]
     fn a_profile_without_stacks_is_no_graph() {
@@ -240,6 +263,34 @@ mod tests {
         assert!(!data.contains('<'));
         let back: String = serde_json::from_str(&data).unwrap();
         assert_eq!(back, svg);
+    }
+
+    /// Fault model: a folder of very many profiles, which would be gone through for hours.
+    #[test]
+    fn no_more_graphs_are_begun_than_are_shown() {
+        let mut evidence = Evidence::default();
+        for number in 0..200 {
+            let figure = Figure {
+                experiment: "E0".into(),
+                target: "uext4".into(),
+                variant: if number == 0 { "default".into() } else { format!("option={number}") },
+                store: "ram".into(),
+                path: "natural".into(),
+                threads: 1,
+                bs: 1,
+                form: String::new(),
+                metric: "iops".into(),
+                value: 1.0,
+                unit: "1/s".into(),
+                round: 1,
+            };
+            evidence.stacks.insert(format!("{}1", figure.key()), "a;b 1\n".into());
+            evidence.figures.push(figure);
+        }
+        let panels = crate::panel::panels(&evidence.figures).0;
+        let flames = Flames::of(&evidence, &panels);
+        assert_eq!((flames.begun, flames.graphs.len()), (GRAPHS_MAX, GRAPHS_MAX));
+        assert_eq!(flames.remarks, [format!("The report has the first {GRAPHS_MAX} graphs.")]);
     }
 
     #[test]

@@ -1,8 +1,11 @@
 //! What uext4 was built to reach.
 //!
-//! What: [`GOALS`] is a table; a row holds for a target in its default, of the usual form of a load
-//! at its full size. Ratios hold for any machine, times and rates for two processors of about 2 GHz
-//! and a store in memory.
+//! What: [`GOALS`] is a table; a row holds for a target in its default, of the usual form of a
+//! load.
+//!
+//! Invariant: a goal is judged where it holds, and nowhere else: a ratio on any machine, a count of
+//! E1b at the full size of the load, a time or a rate at that size on two processors (of about
+//! 2 GHz) and a store in memory. What a run does not tell of itself counts as different.
 
 use crate::evidence::Evidence;
 use crate::metric::{show, times};
@@ -88,7 +91,7 @@ pub(crate) const GOALS: &[Goal] = &[
 ];
 
 /// The least ratio that a verdict should have.
-pub(crate) fn of_verdict(panel: &Panel<'_>, verdict: &Verdict) -> Option<f64> {
+pub(crate) fn of_verdict(panel: &Panel<'_>, verdict: &Verdict<'_>) -> Option<f64> {
     let peer = (verdict.peer.target.as_str(), verdict.peer.variant.as_str());
     let is_beside = |goal: &&Goal| match goal.kind {
         Beside(target, variant) | SurelyBeside(target, variant) => (target, variant) == peer,
@@ -123,20 +126,81 @@ impl Measured {
     }
 }
 
-/// Why figures of a run say nothing about goals that are times or rates; `None` if they do.
-pub(crate) fn not_at_full_size(evidence: &Evidence) -> Option<String> {
-    let options = evidence.env.get("options")?;
+/// What a figure depends on, beside the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Ground {
+    /// Nothing: a ratio.
+    Nothing,
+    /// How much the load does.
+    Size,
+    /// That and the machine: a time or a rate.
+    Machine,
+}
+
+/// The threads of a load that goals are for where they do not say how a peer does.
+const THREADS: &[(&str, u32)] =
+    &[("E0", 2048), ("E1a", 64), ("E1b", 64), ("E3", 16), ("M4", 2), ("M5", 2), ("M6", 2)];
+/// Processors and store of the machine whose times and rates the goals have.
+const PROCESSORS: u64 = 2;
+const STORE: &str = "ram";
+
+/// Why the size of a run's loads is not the full one, as far as is known.
+fn other_size(evidence: &Evidence) -> Option<String> {
+    if evidence.env.is_empty() {
+        return Some("without env.json neither size nor machine is known".to_owned());
+    }
+    let options = evidence.env.get("options").unwrap_or(&serde_json::Value::Null);
     if options["quick"] == true {
         return Some("a quick run makes its loads smaller".to_owned());
     }
-    let scale = options["scale"].as_f64().filter(|scale| *scale != 1.0)?;
-    Some(format!("this run has the scale {}", show(scale, "")))
+    match options["scale"].as_f64() {
+        Some(1.0) => None,
+        Some(scale) => Some(format!("this run has the scale {}", show(scale, ""))),
+        None => Some("env.json does not tell the scale of the run".to_owned()),
+    }
+}
+
+/// Why a run's machine or store is none that goals have times of.
+fn other_machine(evidence: &Evidence, panel: &Panel<'_>) -> Option<String> {
+    match evidence.env.get("cpus").and_then(serde_json::Value::as_u64) {
+        Some(PROCESSORS) => {}
+        Some(count) => return Some(format!("this machine has {count} processors")),
+        None => return Some("env.json does not tell the number of processors".to_owned()),
+    }
+    let of_run = evidence.env.get("store").and_then(serde_json::Value::as_str);
+    let other = [Some(panel.store), of_run].into_iter().flatten().find(|store| *store != STORE);
+    other.map(|store| match store {
+        "" => "the store is not known".to_owned(),
+        store => format!("the store is {store}"),
+    })
 }
 
 impl Goal {
-    /// Whether it is a time or a rate, which depends on the size of the load.
-    pub(crate) fn is_absolute(&self) -> bool {
-        matches!(self.kind, AtMost | AtLeast) && self.experiment.starts_with('M')
+    const fn ground(&self) -> Ground {
+        match (self.kind, self.experiment.as_bytes()) {
+            (AtMost | AtLeast, [b'M', ..]) => Ground::Machine,
+            (AtMost | AtLeast, b"E1b") => Ground::Size,
+            _ => Ground::Nothing,
+        }
+    }
+
+    /// Why the figures of a panel are no judgement of it; `None` if they are.
+    pub(crate) fn not_judged(&self, evidence: &Evidence, panel: &Panel<'_>) -> Option<String> {
+        let size = || (self.ground() >= Ground::Size).then(|| other_size(evidence)).flatten();
+        let machine =
+            || (self.ground() == Ground::Machine).then(|| other_machine(evidence, panel)).flatten();
+        size().or_else(machine).or_else(|| self.fewer_threads(panel))
+    }
+
+    /// A goal that is one for the most threads says nothing about fewer.
+    fn fewer_threads(&self, panel: &Panel<'_>) -> Option<String> {
+        if matches!(self.kind, Beside(..) | SurelyBeside(..)) {
+            return None;
+        }
+        let (_, wanted) = THREADS.iter().find(|(name, _)| *name == self.experiment)?;
+        let own = Series { target: self.target.to_owned(), variant: String::new() };
+        let (threads, _) = panel.points.iter().rev().find(|point| panel.has_run(&own, **point))?;
+        (threads < wanted).then(|| format!("it ran with {threads} of {wanted} threads"))
     }
 
     /// What the figures of a panel say about it.
@@ -164,6 +228,14 @@ impl Goal {
         Measured { goal: self, wanted, measured, is_met, rounds }
     }
 
+    /// A ratio beside the bound: one that is missed by less than two digits show has more of them.
+    fn told(&self, ratio: f64) -> String {
+        match times(ratio) {
+            text if text == times(self.bound) && ratio != self.bound => format!("{ratio:.4}x"),
+            text => text,
+        }
+    }
+
     fn beside(
         &'static self,
         panel: &Panel<'_>,
@@ -174,16 +246,16 @@ impl Goal {
     ) -> Option<Measured> {
         let peer = Series { target: target.to_owned(), variant: variant.to_owned() };
         let of = |point: &Point| Verdict::of(panel, own, &peer, *point, self.metric);
-        let all: Vec<Verdict> = panel.points.iter().filter_map(of).collect();
+        let all: Vec<Verdict<'_>> = panel.points.iter().filter_map(of).collect();
         let rounds = all.iter().map(|verdict| verdict.ratio.pairs).min()?;
-        let ratio = |verdict: &Verdict| match verdict.ratio.bounds {
+        let ratio = |verdict: &Verdict<'_>| match verdict.ratio.bounds {
             Some((lower, _)) if is_lower => lower,
             _ => verdict.ratio.mean,
         };
         let least = all.iter().map(ratio).fold(f64::MAX, f64::min);
         let by = if is_lower { ", surely (95 %)" } else { "" };
         let wanted = format!("at least {} of {}{by}", times(self.bound), peer.name());
-        Some(self.done(wanted, times(least), least >= self.bound, rounds))
+        Some(self.done(wanted, self.told(least), least >= self.bound, rounds))
     }
 
     fn ablation(&'static self, panel: &Panel<'_>, own: &Series, variant: &str) -> Option<Measured> {
@@ -191,7 +263,7 @@ impl Goal {
         let verdict = Verdict::of(panel, &with, own, *panel.points.last()?, self.metric)?;
         let wanted = format!("at most {} with {variant}", times(self.bound));
         let mean = verdict.ratio.mean;
-        Some(self.done(wanted, times(mean), mean <= self.bound, verdict.ratio.pairs))
+        Some(self.done(wanted, self.told(mean), mean <= self.bound, verdict.ratio.pairs))
     }
 
     fn times_of(&'static self, panel: &Panel<'_>, own: &Series, other: &str) -> Option<Measured> {
@@ -201,7 +273,7 @@ impl Goal {
         let ratios = Spread::of(ratios.filter(|ratio| ratio.is_finite()))?;
         let wanted = format!("at most {} the median", times(self.bound));
         let is_met = ratios.median <= self.bound;
-        Some(self.done(wanted, times(ratios.median), is_met, ratios.count))
+        Some(self.done(wanted, self.told(ratios.median), is_met, ratios.count))
     }
 
     fn figure(&'static self, panel: &Panel<'_>, own: &Series) -> Option<Measured> {

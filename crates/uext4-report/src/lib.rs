@@ -4,8 +4,9 @@
 //! `report.html`: an overview, a page for each experiment with plots and the table under each.
 //!
 //! Invariant: the report shows what the folder holds and computes no figure of its own but medians,
-//! spreads and ratios of it; each plot has its numbers in a table, and all of them can be taken
-//! from the page as the text that they were read from.
+//! spreads and ratios of it; each plot has its numbers in a table. Figures, events and stacks can
+//! be taken from the page as they were read, objects of JSON as they are printed anew; latencies
+//! and waits of single runs stay in the folder.
 //!
 //! Invariant: whatever a file of the folder says, the result is a page: what cannot be read is a
 //! remark on it. Text of the folder reaches the page escaped.
@@ -14,6 +15,7 @@
 
 mod evidence;
 mod flame;
+mod folder;
 mod goal;
 mod metric;
 mod page;
@@ -22,8 +24,7 @@ mod plot;
 mod stats;
 mod verdict;
 
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 /// Name of the page in its folder.
@@ -48,9 +49,10 @@ pub enum Error {
 /// # Errors
 /// There is no evidence, or it cannot be read, or the report cannot be written.
 pub fn write(folder: &Path) -> Result<PathBuf, Error> {
-    let text = render(folder)?;
+    let (opened, evidence) = read(folder)?;
     let path = folder.join(FILE);
-    put(&path, &text).map_err(|error| Error::Io(path.clone(), error))?;
+    let written = folder::put(&opened, FILE.as_ref(), &page::render(&evidence));
+    written.map_err(|error| Error::Io(path.clone(), error))?;
     Ok(path)
 }
 
@@ -59,7 +61,7 @@ pub fn write(folder: &Path) -> Result<PathBuf, Error> {
 /// # Errors
 /// There is no evidence, or it cannot be read.
 pub fn render(folder: &Path) -> Result<String, Error> {
-    Ok(page::render(&evidence::read(folder)?))
+    Ok(page::render(&read(folder)?.1))
 }
 
 /// Writes the ratios of the evidence in a folder as a picture of its own (SVG), for a README.
@@ -67,21 +69,21 @@ pub fn render(folder: &Path) -> Result<String, Error> {
 /// # Errors
 /// There is no evidence or no ratio, or it cannot be read, or the picture cannot be written.
 pub fn write_picture(folder: &Path, picture: &Path) -> Result<(), Error> {
-    let svg = page::render_picture(&evidence::read(folder)?);
+    let svg = page::render_picture(&read(folder)?.1);
     let svg = svg.ok_or_else(|| Error::NoRatio(folder.to_owned()))?;
-    std::fs::write(picture, svg).map_err(|error| Error::Io(picture.to_owned(), error))
+    let written = match (picture.parent(), picture.file_name()) {
+        (Some(parent), Some(name)) => {
+            folder::open(parent).and_then(|parent| folder::put(&parent, name, &svg))
+        }
+        _ => Err(std::io::ErrorKind::InvalidInput.into()),
+    };
+    written.map_err(|error| Error::Io(picture.to_owned(), error))
 }
 
-/// Writes a file of a folder that anybody may have made: a symbolic link there is not followed, and
-/// what is no file is left alone.
-fn put(path: &Path, text: &str) -> std::io::Result<()> {
-    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
-    let mut options = std::fs::OpenOptions::new();
-    let options = options.write(true).create(true).truncate(false);
-    let mut file = options.custom_flags(flags.bits().cast_signed()).open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(std::io::Error::other("it is there and no regular file"));
-    }
-    file.set_len(0)?;
-    file.write_all(text.as_bytes())
+/// A folder, opened, and what it holds.
+fn read(folder: &Path) -> Result<(OwnedFd, evidence::Evidence), Error> {
+    let of = |error| Error::Io(folder.to_owned(), error);
+    let opened = folder::open(folder).map_err(of)?;
+    let evidence = evidence::read(opened.try_clone().map_err(of)?);
+    Ok((opened, evidence.ok_or_else(|| Error::NoEvidence(folder.to_owned()))?))
 }

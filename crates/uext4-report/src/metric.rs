@@ -160,14 +160,25 @@ pub(crate) const ALSO: &[&str] = &[
     "flushes_per_fsync",
 ];
 
-/// The metric of that name; one that is not known has its name for a title.
-pub(crate) fn find(name: &str) -> Option<&'static Metric> {
-    METRICS.iter().find(|(known, _)| *known == name).map(|(_, metric)| metric)
+/// A metric without the part of its load that it is of: `seq.read.iops` of a job file.
+pub(crate) fn plain(name: &str) -> &str {
+    name.rsplit('.').next().unwrap_or(name)
 }
 
-/// Its title.
+/// The part of its load that a metric is of, where its name has one: `seq.read`.
+pub(crate) fn part(name: &str) -> Option<&str> {
+    name.rsplit_once('.').map(|(part, _)| part)
+}
+
+/// The metric of that name, of any part of a load.
+pub(crate) fn find(name: &str) -> Option<&'static Metric> {
+    METRICS.iter().find(|(known, _)| *known == plain(name)).map(|(_, metric)| metric)
+}
+
+/// Its title; one that is not known has its name for a title.
 pub(crate) fn title(name: &str) -> String {
-    find(name).map_or_else(|| name.replace('_', " "), |metric| metric.title.to_owned())
+    let title = find(name).map_or_else(|| plain(name).replace('_', " "), |m| m.title.to_owned());
+    part(name).map_or(title.clone(), |part| format!("{part}: {title}"))
 }
 
 /// Whether less of it is better.
@@ -282,5 +293,7 @@ mod tests {
         assert_eq!(times_as_good("wall_s", 2.0, 4.0), 2.0);
         assert_eq!(times_as_good("iops", 2.0, 4.0), 0.5);
         assert_eq!(times_as_good("something_us", 2.0, 4.0), 2.0);
+        assert_eq!(times_as_good("a job.read.latency_p99_us", 2.0, 4.0), 2.0);
+        assert_eq!(title("a.b.read.iops"), "a.b.read: Operations per second");
     }
 }

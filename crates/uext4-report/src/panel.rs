@@ -7,13 +7,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::evidence::{DEFAULT, Figure, REPEATED};
-use crate::metric::HEADLINES;
+use crate::metric::{HEADLINES, plain};
 use crate::stats::Spread;
+use crate::verdict::Verdicts;
 
 /// Variants that are a part of the load.
 const OF_LOAD: &[&str] = &["warm", "fresh"];
 /// How variants begin that are other file systems.
 const OF_FILE_SYSTEM: &str = "mkfs.";
+
+/// Forms of a load that goals do not hold for.
+const UNUSUAL_FORMS: &[&str] = &["shared", "aged"];
 
 /// Panels of a report at most.
 pub(crate) const PANELS_MAX: usize = 300;
@@ -59,6 +63,11 @@ fn is_of_panel(word: &str) -> bool {
         || word.strip_prefix("journal=").is_some_and(is_number)
 }
 
+/// A form as it is compared: none is that of a load that has but one.
+pub(crate) fn plain_form(form: &str) -> &str {
+    if form == "one" { "" } else { form }
+}
+
 /// What changes from point to point of a plot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Axis {
@@ -73,6 +82,9 @@ pub(crate) type Point = (u32, u32);
 #[derive(Debug)]
 pub(crate) struct Panel<'a> {
     pub(crate) experiment: &'a str,
+    /// Empty of a load that has but one.
+    pub(crate) form: &'a str,
+    pub(crate) store: &'a str,
     /// What is special about it, as the page says it; empty where there is but one.
     pub(crate) label: String,
     /// What of the variant is not of its series: a part of the load, a journal, a file system.
@@ -84,6 +96,8 @@ pub(crate) struct Panel<'a> {
     /// With their units, in the order in which they come.
     metrics: Vec<(&'a str, &'a str)>,
     runs: BTreeMap<(Series, Point), Runs<'a>>,
+    /// Empty until they are made.
+    pub(crate) verdicts: Verdicts<'a>,
 }
 
 /// The runs of a series at a point.
@@ -108,7 +122,7 @@ pub(crate) fn panels(figures: &[Figure]) -> (Vec<Panel<'_>>, usize) {
         // Points have one axis: where threads and bytes both change, each size is a panel.
         let is_divided = sizes.contains(experiment.as_str());
         let size = if is_divided { format!("{bs} B") } else { String::new() };
-        let form = if form == "one" { "" } else { form };
+        let form = plain_form(form);
         let key: Vec<String> =
             [experiment, form, &group, &size, store, path].map(ToString::to_string).into();
         let at = match places.get(&key) {
@@ -119,7 +133,7 @@ pub(crate) fn panels(figures: &[Figure]) -> (Vec<Panel<'_>>, usize) {
             }
             None => {
                 places.insert(key.clone(), panels.len());
-                panels.push((key, Panel::new(experiment, group)));
+                panels.push((key, Panel::new(figure, group)));
                 panels.len() - 1
             }
         };
@@ -163,14 +177,28 @@ fn label(panels: &mut [(Vec<String>, Panel<'_>)]) {
 }
 
 impl<'a> Panel<'a> {
-    fn new(experiment: &'a str, group: String) -> Self {
+    /// The panel of a figure, still without it.
+    fn new(figure: &'a Figure, group: String) -> Self {
         let (label, series, points, metrics, runs) = Default::default();
-        Self { experiment, label, group, series, points, metrics, runs }
+        let (experiment, store) = (figure.experiment.as_str(), figure.store.as_str());
+        let (form, verdicts) = (plain_form(&figure.form), Verdicts::default());
+        Self { experiment, form, store, label, group, series, points, metrics, runs, verdicts }
     }
 
-    /// Whether it is the load as goals mean it, with the usual journal.
+    /// Whether it is the load as goals mean it: in a usual form, with the usual journal.
     pub(crate) fn is_usual(&self) -> bool {
-        self.group.is_empty() || self.group == "journal=128"
+        let is_usual_form = !UNUSUAL_FORMS.contains(&self.form);
+        is_usual_form && (self.group.is_empty() || self.group == "journal=128")
+    }
+
+    /// The variant of a series as the lab names it, with what is not of the series.
+    pub(crate) fn variant(&self, series: &Series) -> String {
+        match (series.variant.as_str(), self.group.as_str()) {
+            ("", "") => DEFAULT.to_owned(),
+            ("", group) => group.to_owned(),
+            (variant, "") => variant.to_owned(),
+            (variant, group) => format!("{variant},{group}"),
+        }
     }
 
     fn add(&mut self, series: Series, figure: &'a Figure) {
@@ -203,8 +231,19 @@ impl<'a> Panel<'a> {
     }
 
     /// The metric that its verdict goes by.
-    pub(crate) fn headline(&self) -> Option<&'static str> {
-        HEADLINES.iter().copied().find(|metric| self.has(metric))
+    pub(crate) fn headline(&self) -> Option<&'a str> {
+        self.headlines().first().copied()
+    }
+
+    /// The same, and those of each other part of the load: groups of a job file have their own.
+    pub(crate) fn headlines(&self) -> Vec<&'a str> {
+        for name in HEADLINES {
+            let all: Vec<&str> = self.metrics().filter(|metric| plain(metric) == *name).collect();
+            if !all.is_empty() {
+                return all;
+            }
+        }
+        Vec::new()
     }
 
     pub(crate) fn has(&self, metric: &str) -> bool {
@@ -302,6 +341,8 @@ mod tests {
             ("aa", "aa", ""),
             ("a=b,c", "a=b,c", ""),
             ("mkfs.b=1024", "", "mkfs.b=1024"),
+            ("aa,warm", "aa", "warm"),
+            ("nodelalloc,fresh", "nodelalloc", "fresh"),
             ("mkfs.b=1024,warm", "", "mkfs.b=1024,warm"),
             ("a,mkfs.b=1024,mkfs.I=512,journal=4", "a", "mkfs.b=1024,mkfs.I=512,journal=4"),
         ] {

@@ -70,10 +70,34 @@ fn what_is_no_file_is_neither_followed_nor_waited_for() {
 fn the_report_is_not_written_through_a_link() {
     let victim = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(victim.path(), "mine").unwrap();
+    let links: [fn(&Path, &Path) -> std::io::Result<()>; 2] =
+        [|from, to| symlink(from, to), |from, to| std::fs::hard_link(from, to)];
+    for link in links {
+        let folder = folder(&own_and_peer());
+        let [report, picture] = [uext4_report::FILE, "ratios.svg"].map(|n| folder.path().join(n));
+        for name in [&report, &picture] {
+            link(victim.path(), name).unwrap();
+        }
+        uext4_report::write(folder.path()).unwrap();
+        uext4_report::write_picture(folder.path(), &picture).unwrap();
+        assert_eq!(std::fs::read(victim.path()).unwrap(), b"mine");
+        assert!(std::fs::read_to_string(&report).unwrap().ends_with("</html>"));
+        assert!(std::fs::read_to_string(&picture).unwrap().starts_with("<svg"));
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 3);
+    }
+}
+
+/// A reader of the old report never sees half of a new one.
+#[test]
+fn a_report_that_cannot_be_written_leaves_nothing() {
     let folder = folder(LINE);
-    symlink(victim.path(), folder.path().join(uext4_report::FILE)).unwrap();
+    std::fs::create_dir(folder.path().join(uext4_report::FILE)).unwrap();
     assert!(uext4_report::write(folder.path()).is_err());
-    assert_eq!(std::fs::read(victim.path()).unwrap(), b"mine");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
+}
+
+fn own_and_peer() -> String {
+    format!("{LINE}{}", LINE.replace("\"uext4\"", "\"kernel\""))
 }
 
 #[test]
@@ -83,6 +107,10 @@ fn what_is_too_much_is_left_out_and_told() {
     // 2 GiB that take no room.
     let file = std::fs::File::create(at("plan.json")).unwrap();
     file.set_len(2 << 30).unwrap();
+    // As a value of JSON it would take thirty times as much.
+    let file = std::fs::File::create(at("explain.json")).unwrap();
+    file.set_len(9 << 20).unwrap();
+    std::fs::write(at("events.jsonl"), format!("[{}1]\n", "1,".repeat(600_000))).unwrap();
     let mut raw = String::new();
     for round in [1, 2, 1_000_000_000] {
         raw += &LINE.replace("\"round\":1", &format!("\"round\":{round}"));
@@ -102,6 +130,8 @@ fn what_is_too_much_is_left_out_and_told() {
     let html = page(folder.path());
     let told = [
         "plan.json: 2147483648 bytes are too many",
+        "explain.json: 9437184 bytes are too many",
+        "events.jsonl, line 1: 1200003 bytes are too many",
         "more than 64 experiments; ",
         "more than 400 metrics; ",
         "1 figures have names of more than 200 bytes",

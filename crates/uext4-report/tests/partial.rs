@@ -136,19 +136,119 @@ fn few_rounds_have_a_range_and_no_verdict_and_zeroes_are_told() {
     assert!(six.contains(">met"), "{six}");
 }
 
+/// The page of five rounds of a load, with what `env.json` says.
+fn goals_of(raw: &str, env: &str) -> String {
+    let mut files = vec![("raw.jsonl", raw)];
+    if !env.is_empty() {
+        files.push(("env.json", env));
+    }
+    page(&files).unwrap()
+}
+
+const FULL: &str = r#"{"cpus":2,"store":"ram","options":{"scale":1.0,"quick":false}}"#;
+
 #[test]
-fn times_are_no_goals_of_a_small_load() {
+fn times_are_goals_of_one_size_and_machine() {
     let raw = rounds(&[0.1; 5], &[1.0; 5]).replace("E3", "M1").replace("iops", "wall_s");
     let raw = raw.replace("1/s", "s");
-    let goal = |options: &str| {
-        let env = format!("{{\"options\":{options}}}");
-        page(&[("raw.jsonl", &raw), ("env.json", &env)]).unwrap()
-    };
-    for options in ["{\"scale\":0.01}", "{\"scale\":1.0,\"quick\":true}"] {
-        assert!(goal(options).contains("not at this size"), "{options}");
-    }
-    let full = goal("{\"scale\":1.0,\"quick\":false}");
+    let full = goals_of(&raw, FULL);
     assert!(full.contains("at most 1.4 s") && full.contains(">met"), "{full}");
+    let others = [
+        (FULL.replace("1.0", "0.01"), "this run has the scale 0.01"),
+        (FULL.replace("false", "true"), "a quick run makes its loads smaller"),
+        (FULL.replace("\"cpus\":2", "\"cpus\":8"), "this machine has 8 processors"),
+        (FULL.replace("\"cpus\":2,", ""), "env.json does not tell the number of processors"),
+        (FULL.replace("\"scale\":1.0,", ""), "env.json does not tell the scale"),
+        (FULL.replace("\"ram\"", "\"device\""), "the store is device"),
+        (String::new(), "without env.json neither size nor machine is known"),
+    ];
+    for (env, reason) in others {
+        let html = goals_of(&raw, &env);
+        assert!(html.contains("not judged") && !html.contains(">met"), "{reason}: {html}");
+        assert!(html.contains(&format!("Not judged, M1: {reason}")), "{reason}: {html}");
+    }
+    let disk =
+        goals_of(&raw.replace("\"ram\"", "\"disk\""), "{\"cpus\":2,\"options\":{\"scale\":1}}");
+    assert!(disk.contains("Not judged, M1: the store is disk"), "{disk}");
+}
+
+#[test]
+fn goals_hold_for_the_usual_form_and_for_all_threads() {
+    let form = |form: &str| format!("\"form\":\"{form}\",\"metric\"");
+    let raw = rounds(&[9.0; 5], &[1.0; 5]).replace("iops", "wall_s").replace("1/s", "s");
+    let shared = raw.replace("E3", "M7").replace("\"metric\"", &form("shared"));
+    let html = goals_of(&shared, FULL);
+    assert!(!html.contains("Goals") && !html.contains(">missed"), "{html}");
+    let usual = goals_of(&raw.replace("E3", "M7"), FULL);
+    assert!(usual.contains(">missed"), "{usual}");
+
+    let raw = rounds(&[9.0; 5], &[1.0; 5]).replace("E3", "E1b").replace("iops", "bytes_per_s");
+    let aged = raw.replace("\"metric\"", &form("aged"));
+    assert!(goals_of(&raw, FULL).contains(">met"));
+    assert!(!goals_of(&aged, FULL).contains("Goals"));
+    // Files of a hundredth of their length have fewer extents on any file system; a ratio stays.
+    let extents = raw.replace("bytes_per_s", "extents_per_file").replace("16,\"bs\"", "64,\"bs\"");
+    let html = goals_of(&format!("{raw}{extents}"), &FULL.replace("1.0", "0.01"));
+    assert!(html.contains("Not judged, E1b: this run has the scale 0.01"), "{html}");
+    assert_eq!((html.matches(">met").count(), html.matches(">not judged").count()), (1, 1));
+
+    let raw = rounds(&[9e6; 5], &[1.0; 5]).replace("E3", "M4").replace("iops", "ops_per_s");
+    let one = goals_of(&raw.replace("\"threads\":16", "\"threads\":1"), FULL);
+    assert!(one.contains("Not judged, M4: it ran with 1 of 2 threads"), "{one}");
+    let two = goals_of(&raw.replace("\"threads\":16", "\"threads\":2"), FULL);
+    assert!(two.contains(">met"), "{two}");
+}
+
+#[test]
+fn a_run_that_was_looked_at_explains_its_own_form_and_journal() {
+    let told = |own: [&str; 2], of: [&str; 2]| {
+        let raw = rounds(&[2.0; 5], &[1.0; 5]).replace("E3", "E4");
+        let raw = raw.replace("\"metric\"", &format!("\"form\":\"{}\",\"metric\"", own[0]));
+        let raw = raw.replace("\"default\"", &format!("\"{}\"", own[1]));
+        let side = |target: &str| serde_json::json!({ "target": target, "variant": of[1] });
+        let pair = serde_json::json!({
+            "experiment": "E4", "form": of[0], "threads": 16, "bs": 16384,
+            "a": side("uext4"), "b": side("kernel"), "words": ["so it is"],
+        });
+        let explain = serde_json::json!({ "pairs": [pair] }).to_string();
+        page(&[("raw.jsonl", &raw), ("explain.json", &explain)]).unwrap().contains("so it is")
+    };
+    for of in [["write", "default"], ["read", "default"], ["write", "journal=4"]] {
+        for own in [["write", "default"], ["write", "journal=4"]] {
+            assert_eq!(told(own, of), own == of, "{own:?} by {of:?}");
+        }
+    }
+}
+
+#[test]
+fn each_group_of_a_job_file_has_its_verdict_and_its_plot() {
+    let raw = rounds(&[2.0; 5], &[1.0; 5]).replace("E3", "fio:mixed");
+    let group = |name: &str| raw.replace("iops", &format!("{name}.iops"));
+    let html = page(&[("raw.jsonl", &(group("seq.read") + &group("rnd.write")))]).unwrap();
+    assert!(html.contains("<h3>seq.read: Operations per second"), "{html}");
+    assert!(html.contains("fio:mixed rnd.write, 16 threads"), "{html}");
+    assert!(html.contains("2 won"), "{html}");
+}
+
+#[test]
+fn only_what_was_compared_and_checked_passes() {
+    let costs = r#"{"costs":{"write":{"flushes":1}}}"#;
+    let guard = |guard: &str| page(&[("raw.jsonl", LINE), ("guard.json", guard)]).unwrap();
+    assert!(!guard(costs).contains("No cost differs"));
+    assert!(guard(costs).contains("they were not compared with a baseline"));
+    assert!(guard(r#"{"changes":[]}"#).contains("No cost differs"));
+    let crash = |failure: &str| {
+        let crash = format!("{{\"states\":3{failure}}}");
+        page(&[("crash.json", &crash)]).unwrap()
+    };
+    for failure in ["", ",\"failure\":null"] {
+        assert!(crash(failure).contains("Each of 3 states passes the check."), "{failure}");
+    }
+    for failure in [",\"failure\":\"yes\"", ",\"failure\":[1]", ",\"failure\":true"] {
+        let html = crash(failure);
+        assert!(!html.contains("passes the check"), "{html}");
+        assert!(html.contains("crash.json is not understood: its failure is no state"), "{html}");
+    }
 }
 
 #[test]

@@ -40,31 +40,36 @@ pub(crate) struct Latency {
 }
 
 impl Latency {
-    /// From the lines of a file; those of another form are left out.
-    pub(crate) fn of(lines: Vec<Value>) -> Self {
-        let mut latency = Self::default();
-        for line in lines {
-            let phase = line["phase"].as_str().unwrap_or("operation").to_owned();
-            let number = |name: &str| line[name].as_f64();
-            match line["kind"].as_str() {
-                Some("histogram") if latency.histograms.len() < HISTOGRAMS_MAX => {
-                    let buckets = line["buckets"].as_array().map_or(&[][..], Vec::as_slice);
-                    let bucket = |b: &Value| Some((b[0].as_f64()?, b[1].as_f64()?));
-                    let mut buckets: Vec<_> =
-                        buckets.iter().filter_map(bucket).take(BUCKETS_MAX).collect();
-                    buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
-                    latency.histograms.push(Histogram { phase, buckets });
-                }
-                Some("series") => {
-                    let Some(t_s) = number("t_s") else { continue };
-                    let [ops, p50, p99, max] = ["ops", "p50", "p99", "max"].map(number);
-                    latency.moments.push(Moment { phase, t_s, ops, p50, p99, max });
-                }
-                _ => {}
+    /// Takes a line of a file; one of another form is left out.
+    pub(super) fn add(&mut self, line: &Value) {
+        let phase = line["phase"].as_str().unwrap_or("operation").to_owned();
+        let number = |name: &str| line[name].as_f64();
+        match line["kind"].as_str() {
+            Some("histogram") if self.histograms.len() < HISTOGRAMS_MAX => {
+                let buckets = line["buckets"].as_array().map_or(&[][..], Vec::as_slice);
+                let bucket = |b: &Value| Some((b[0].as_f64()?, b[1].as_f64()?));
+                let mut buckets: Vec<_> =
+                    buckets.iter().filter_map(bucket).take(BUCKETS_MAX).collect();
+                buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
+                self.histograms.push(Histogram { phase, buckets });
             }
+            Some("series") => {
+                let Some(t_s) = number("t_s") else { return };
+                let [ops, p50, p99, max] = ["ops", "p50", "p99", "max"].map(number);
+                self.moments.push(Moment { phase, t_s, ops, p50, p99, max });
+            }
+            _ => {}
         }
-        latency.moments.sort_by(|a, b| a.t_s.total_cmp(&b.t_s));
-        latency
+    }
+
+    /// Puts its moments in their order.
+    pub(super) fn arrange(&mut self) {
+        self.moments.sort_by(|a, b| a.t_s.total_cmp(&b.t_s));
+    }
+
+    /// Its moments of a phase.
+    pub(crate) fn of_phase(&self, phase: &str) -> impl Iterator<Item = &Moment> {
+        self.moments.iter().filter(move |moment| moment.phase == phase)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The folder of evidence, read.
 //!
-//! Invariant: only a folder without evidence is an error. A file that is missing, too large, of
+//! Invariant: only a folder without evidence gives none. A file that is missing, too large, of
 //! another form or no file at all is a remark; what the others say stays.
 
 mod bounds;
@@ -10,14 +10,13 @@ mod folded;
 mod reading;
 
 use std::collections::{BTreeMap, HashSet};
-use std::path::Path;
+use std::os::fd::OwnedFd;
 
 use serde_json::Value;
 
 pub(crate) use detail::{Histogram, Latency, LockWait, Moment, Waits};
 pub(crate) use figure::{DEFAULT, Figure, REPEATED};
 
-use crate::Error;
 use reading::Reading;
 
 /// Figures and events of a report at most.
@@ -27,6 +26,8 @@ const EVENTS_MAX: usize = 2_000;
 const TOOL_MAX: usize = 64 << 10;
 const TOOLS_MAX: usize = 2 << 20;
 const TOOL_FILES_MAX: usize = 2_000;
+/// Bytes of a profile: each is gone through for every graph that it is in.
+const FOLDED_MAX: u64 = 8 << 20;
 
 /// What a folder holds.
 #[derive(Debug, Default)]
@@ -40,6 +41,8 @@ pub(crate) struct Evidence {
     /// `raw.jsonl` as it was.
     pub(crate) raw: String,
     pub(crate) events: Vec<Event>,
+    /// `events.jsonl` as it was.
+    pub(crate) events_text: String,
     /// What is missing or cannot be read.
     pub(crate) remarks: Vec<String>,
     /// By key of a run.
@@ -86,12 +89,11 @@ pub(crate) fn of_runs<'e, 'k, T>(
     begins.filter(move |(name, _)| name[key.len()..].bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// Reads a folder.
-pub(crate) fn read(folder: &Path) -> Result<Evidence, Error> {
-    let reading = Reading::new(folder);
-    let mut reading = reading.map_err(|error| Error::Io(folder.to_owned(), error))?;
+/// Reads a folder; `None` where there is no evidence.
+pub(crate) fn read(folder: OwnedFd) -> Option<Evidence> {
+    let mut reading = Reading::new(folder);
     if !["raw.jsonl", "crash.json", "compare.json"].iter().any(|name| reading.has(name)) {
-        return Err(Error::NoEvidence(folder.to_owned()));
+        return None;
     }
     let mut evidence = Evidence::default();
     read_figures(&mut reading, &mut evidence);
@@ -104,6 +106,7 @@ pub(crate) fn read(folder: &Path) -> Result<Evidence, Error> {
     if let Some(text) = reading.text("events.jsonl") {
         let events = reading.lines("events.jsonl", &text, EVENTS_MAX);
         evidence.events = standing(events, &evidence.figures);
+        evidence.events_text = text;
     }
     evidence.plan = reading.json("plan.json");
     evidence.explain = understood(&mut reading, "explain.json", |v| v["pairs"].is_array());
@@ -113,7 +116,7 @@ pub(crate) fn read(folder: &Path) -> Result<Evidence, Error> {
     read_details(&mut reading, &mut evidence);
     evidence.tools = tools(&mut reading);
     evidence.remarks = reading.into_remarks();
-    Ok(evidence)
+    Some(evidence)
 }
 
 /// The events that still say something: not that a run ended early which went on later, nor that
@@ -156,11 +159,13 @@ fn read_figures(reading: &mut Reading, evidence: &mut Evidence) {
 fn read_details(reading: &mut Reading, evidence: &mut Evidence) {
     for (key, path) in reading.files("latency", ".jsonl") {
         let Some(text) = reading.text(&path) else { continue };
-        let lines = reading.lines(&path, &text, detail::LINES_MAX);
-        evidence.latency.insert(key, Latency::of(lines));
+        let mut latency = Latency::default();
+        reading.each_line(&path, &text, detail::LINES_MAX, |line| latency.add(&line));
+        latency.arrange();
+        evidence.latency.insert(key, latency);
     }
     for (key, path) in reading.files("profile", ".folded") {
-        let Some(text) = reading.text(&path) else { continue };
+        let Some(text) = reading.text_within(&path, FOLDED_MAX) else { continue };
         let (stacks, lost) = folded::clean(&text);
         if lost > 0 {
             reading.remark(format!("{path}: {lost} lines are no stacks with a count"));

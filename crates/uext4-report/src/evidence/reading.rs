@@ -9,7 +9,6 @@
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
 
 use rustix::fs::{Dir, FileType, Mode, OFlags};
 use serde::de::DeserializeOwned;
@@ -17,6 +16,11 @@ use serde::de::DeserializeOwned;
 /// Bytes of a file that are read at most, and of all files together.
 const FILE_MAX: u64 = 64 << 20;
 const ALL_MAX: u64 = 192 << 20;
+/// The same of files that are one value of JSON, and of a line that is one: in memory a value takes
+/// thirty times the bytes of its text and more.
+const JSON_MAX: u64 = 8 << 20;
+const ALL_JSON_MAX: u64 = 32 << 20;
+const LINE_MAX: usize = 1 << 20;
 /// Names of a folder that are looked at.
 const NAMES_MAX: usize = 20_000;
 /// Lines of a file that are told as broken, each.
@@ -28,19 +32,18 @@ const REMARK_MAX: usize = 300;
 /// A folder being read, and what there is to say about it.
 pub(super) struct Reading {
     folder: OwnedFd,
-    /// Bytes that may still be read.
+    /// Bytes that may still be read, and those of files that are JSON.
     left: u64,
+    json_left: u64,
     remarks: Vec<String>,
     /// How many remarks were too many.
     untold: usize,
 }
 
 impl Reading {
-    /// The folder itself may be named by a symbolic link.
-    pub(super) fn new(folder: &Path) -> std::io::Result<Self> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let folder = rustix::fs::open(folder, flags, Mode::empty())?;
-        Ok(Self { folder, left: ALL_MAX, remarks: Vec::new(), untold: 0 })
+    pub(super) const fn new(folder: OwnedFd) -> Self {
+        let (left, json_left) = (ALL_MAX, ALL_JSON_MAX);
+        Self { folder, left, json_left, remarks: Vec::new(), untold: 0 }
     }
 
     /// What was remarked.
@@ -81,9 +84,14 @@ impl Reading {
 
     /// A file; `None` where there is none.
     pub(super) fn text(&mut self, name: &str) -> Option<String> {
+        self.text_within(name, FILE_MAX)
+    }
+
+    /// A file of so many bytes at most.
+    pub(super) fn text_within(&mut self, name: &str, most: u64) -> Option<String> {
         let file = self.open(name)?;
         let length = file.metadata().map_or(u64::MAX, |metadata| metadata.len());
-        let most = FILE_MAX.min(self.left);
+        let most = most.min(self.left);
         if length > most {
             self.remark(format!("{name}: {length} bytes are too many, it is left out"));
             return None;
@@ -102,7 +110,8 @@ impl Reading {
 
     /// An object, or `None` and a remark.
     pub(super) fn json<T: DeserializeOwned>(&mut self, name: &str) -> Option<T> {
-        let text = self.text(name)?;
+        let text = self.text_within(name, JSON_MAX.min(self.json_left))?;
+        self.json_left = self.json_left.saturating_sub(text.len() as u64);
         match serde_json::from_str(&text) {
             Ok(value) => Some(value),
             Err(error) => {
@@ -119,18 +128,37 @@ impl Reading {
         text: &str,
         most: usize,
     ) -> Vec<T> {
-        let mut broken = 0;
         let mut all = Vec::new();
+        self.each_line(name, text, most, |value| all.push(value));
+        all
+    }
+
+    /// The same, one after the other.
+    pub(super) fn each_line<T: DeserializeOwned>(
+        &mut self,
+        name: &str,
+        text: &str,
+        most: usize,
+        mut take: impl FnMut(T),
+    ) {
+        let (mut broken, mut taken) = (0, 0);
         for (line, number) in text.lines().zip(1..) {
             if line.trim().is_empty() {
                 continue;
             }
-            if all.len() == most {
+            if taken == most {
                 self.remark(format!("{name}: the report has its first {most} lines"));
                 break;
             }
-            match serde_json::from_str(line) {
-                Ok(value) => all.push(value),
+            let value = match line.len() {
+                0..=LINE_MAX => serde_json::from_str(line).map_err(|error| error.to_string()),
+                length => Err(format!("{length} bytes are too many")),
+            };
+            match value {
+                Ok(value) => {
+                    taken += 1;
+                    take(value);
+                }
                 Err(error) => {
                     broken += 1;
                     if broken <= BROKEN_MAX {
@@ -142,7 +170,6 @@ impl Reading {
         if broken > BROKEN_MAX {
             self.remark(format!("{name}: {broken} lines are broken"));
         }
-        all
     }
 
     /// What lies in a folder below with that ending: name without it, and path.

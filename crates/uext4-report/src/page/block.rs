@@ -16,6 +16,9 @@ pub(super) struct Table {
     pub(super) caption: String,
     pub(super) head: Vec<String>,
     pub(super) rows: Vec<Vec<Cell>>,
+    /// Rows and columns that were not even made.
+    rows_left_out: usize,
+    columns_left_out: usize,
 }
 
 /// A cell, with what it is marked as: `win`, `loss` or nothing.
@@ -45,7 +48,29 @@ impl Cell {
 impl Table {
     pub(super) fn new(caption: impl Into<String>, head: &[&str]) -> Self {
         let head = head.iter().map(ToString::to_string).collect();
-        Self { caption: caption.into(), head, rows: Vec::new() }
+        Self { caption: caption.into(), head, ..Self::default() }
+    }
+
+    /// Adds a row, which is made only if it is shown.
+    pub(super) fn push(&mut self, row: impl FnOnce() -> Vec<Cell>) {
+        if self.rows.len() < ROWS_MAX {
+            self.rows.push(row());
+        } else {
+            self.rows_left_out += 1;
+        }
+    }
+
+    /// Adds columns, and returns how many of them are shown.
+    pub(super) fn columns<'n>(&mut self, names: impl ExactSizeIterator<Item = &'n str>) -> usize {
+        let shown = names.len().min(COLUMNS_MAX.saturating_sub(self.head.len()));
+        self.columns_left_out += names.len() - shown;
+        self.head.extend(names.take(shown).map(str::to_owned));
+        shown
+    }
+
+    /// How many rows there are, whether they are shown or not.
+    pub(super) fn count(&self) -> usize {
+        self.rows.len() + self.rows_left_out
     }
 
     /// The same without columns in which nothing is known.
@@ -67,7 +92,8 @@ impl Table {
     /// What a column holds.
     fn kind(&self, column: usize) -> &'static str {
         let cells = self.rows.iter().filter_map(|row| row.get(column));
-        if cells.clone().any(|cell| cell.class == "text") { "text" } else { "" }
+        // Verdicts are words, too.
+        if cells.clone().any(|cell| !cell.class.is_empty()) { "text" } else { "" }
     }
 
     pub(super) fn markup(&self) -> Markup {
@@ -91,11 +117,12 @@ impl Table {
     /// What of it is not shown, in words.
     fn cut(&self) -> String {
         let mut words = String::new();
-        if self.rows.len() > ROWS_MAX {
-            words += &format!("; the first {ROWS_MAX} rows of {} are shown", self.rows.len());
+        let (rows, columns) = (self.count(), self.head.len() + self.columns_left_out);
+        if rows > ROWS_MAX {
+            words += &format!("; the first {ROWS_MAX} rows of {rows} are shown");
         }
-        if self.head.len() > COLUMNS_MAX {
-            words += &format!("; the first {COLUMNS_MAX} columns of {} are shown", self.head.len());
+        if columns > COLUMNS_MAX {
+            words += &format!("; the first {COLUMNS_MAX} columns of {columns} are shown");
         }
         words
     }
@@ -164,7 +191,7 @@ impl Block {
                 }
                 @if self.table.rows.len() > OPEN_MAX {
                     details {
-                        summary { "The numbers (" (self.table.rows.len()) " rows)" }
+                        summary { "The numbers (" (self.table.count()) " rows)" }
                         (self.table.markup())
                     }
                 } @else {

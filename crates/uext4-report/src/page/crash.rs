@@ -1,5 +1,7 @@
 //! The crash test: what a program had done, what had returned, and what is missing.
 
+use std::collections::BTreeMap;
+
 use maud::{Markup, html};
 use serde_json::Value;
 
@@ -23,6 +25,9 @@ pub(super) fn page(crash: &Value) -> Markup {
         p.lead {
             @if failure.is_object() {
                 strong { "A state that a loss of power could leave fails the check." }
+            } @else if !failure.is_null() {
+                "crash.json is not understood: its failure is no state. Whether one of " (states)
+                " states fails the check is not known."
             } @else if crash["is_exhaustive"] == true {
                 "All " (states) " states that were found pass the check."
             } @else {
@@ -83,6 +88,7 @@ fn failed(failure: &Value) -> Markup {
     let description = &failure["description"];
     let steps = list(&description["steps"]);
     let losses = list(&description["losses"]);
+    let lost = lost(losses);
     html! {
         h2 { "The smallest state that fails" }
         p {
@@ -99,8 +105,8 @@ fn failed(failure: &Value) -> Markup {
                 pre { (text) }
             }
         }
-        (not_kept(steps, losses))
-        (timeline(steps, losses).markup())
+        (not_kept(steps, &lost))
+        (timeline(steps, &lost).markup())
         @if !losses.is_empty() {
             h3 { "What is missing" }
             (missing(losses).markup())
@@ -109,9 +115,9 @@ fn failed(failure: &Value) -> Markup {
 }
 
 /// The calls that had returned and whose effect is missing, in words.
-fn not_kept(steps: &[Value], losses: &[Value]) -> Markup {
+fn not_kept(steps: &[Value], lost: &Lost<'_>) -> Markup {
     let is_missing =
-        |step: &&Value| state(step, losses).0 == "missing" && step["progress"] == "returned";
+        |step: &&Value| state(step, lost).0 == "missing" && step["progress"] == "returned";
     let last = &steps[steps.len().saturating_sub(ROWS_MAX)..];
     let calls: Vec<&Value> = last.iter().filter(is_missing).collect();
     html! {
@@ -121,7 +127,7 @@ fn not_kept(steps: &[Value], losses: &[Value]) -> Markup {
                 @for (at, step) in calls.iter().take(NAMED_MAX).enumerate() {
                     @if at > 0 { ", " }
                     code { (plain(&step["call"])) }
-                    @if lost(step, losses).is_some() { " (its data)" }
+                    @if loss_of(step, lost).is_some() { " (its data)" }
                     @else { " (not in the journal)" }
                 }
                 @if calls.len() > NAMED_MAX { ", and " (calls.len() - NAMED_MAX) " more" }
@@ -131,14 +137,27 @@ fn not_kept(steps: &[Value], losses: &[Value]) -> Markup {
     }
 }
 
-/// Whether something that a step wrote is missing.
-fn lost<'l>(step: &Value, losses: &'l [Value]) -> Option<&'l Value> {
-    losses.iter().find(|loss| loss["step"] == step["step"])
+/// What is missing of what a step wrote, by its number.
+type Lost<'l> = BTreeMap<u64, &'l Value>;
+
+fn lost(losses: &[Value]) -> Lost<'_> {
+    let of = |loss| Some((number_of(loss)?, loss));
+    // The first of a step is the one that is told.
+    losses.iter().rev().filter_map(of).collect()
+}
+
+fn number_of(step: &Value) -> Option<u64> {
+    step["step"].as_u64()
+}
+
+/// What is missing of a step.
+fn loss_of<'l>(step: &Value, lost: &Lost<'l>) -> Option<&'l Value> {
+    lost.get(&number_of(step)?).copied()
 }
 
 /// How a step stands when the power fails, and its place among the looks of parts.
-fn state(step: &Value, losses: &[Value]) -> (&'static str, usize) {
-    if lost(step, losses).is_some() || step["committed"] == false {
+fn state(step: &Value, lost: &Lost<'_>) -> (&'static str, usize) {
+    if loss_of(step, lost).is_some() || step["committed"] == false {
         ("missing", 0)
     } else if step["progress"] == "in_flight" {
         ("on its way", 3)
@@ -147,15 +166,15 @@ fn state(step: &Value, losses: &[Value]) -> (&'static str, usize) {
     }
 }
 
-fn timeline(steps: &[Value], losses: &[Value]) -> Block {
+fn timeline(steps: &[Value], lost: &Lost<'_>) -> Block {
     let number = |step: &Value, name: &str| step[name].as_f64();
     let title = "What had happened when the power failed";
     let head = ["call", "started", "returned", "process", "when the power failed", "metadata"];
     let mut table = Table::new(title, &head);
     let last = &steps[steps.len().saturating_sub(ROWS_MAX)..];
     for step in last {
-        let (word, _) = state(step, losses);
-        let how = lost(step, losses)
+        let (word, _) = state(step, lost);
+        let how = loss_of(step, lost)
             .map_or(String::new(), |loss| format!(": {}", plain(&loss["how"]).replace('_', " ")));
         let class = if word == "missing" { "loss" } else { "even" };
         let metadata = match step["committed"].as_bool() {
@@ -180,7 +199,7 @@ fn timeline(steps: &[Value], losses: &[Value]) -> Block {
         let from = number(step, "started_us")?;
         // A call that has not returned goes on until the power fails.
         let to = number(step, "returned_us").unwrap_or(end);
-        let look = Look::part(state(step, losses).1);
+        let look = Look::part(state(step, lost).1);
         Some(Span { label: plain(&step["call"]), look, from, to })
     };
     let spans: Vec<Span> = shown.iter().filter_map(span).collect();
@@ -202,14 +221,16 @@ fn missing(losses: &[Value]) -> Table {
     let head = ["file", "from", "bytes", "how", "written by call"];
     let mut table = Table::new("What is not on the medium", &head);
     for loss in losses {
-        let path = loss["path"].as_str().unwrap_or("a file without a name").to_owned();
-        table.rows.push(vec![
-            path.into(),
-            plain(&loss["offset"]).into(),
-            plain(&loss["len"]).into(),
-            Cell::words(plain(&loss["how"]).replace('_', " ")),
-            plain(&loss["step"]).into(),
-        ]);
+        table.push(|| {
+            let path = loss["path"].as_str().unwrap_or("a file without a name").to_owned();
+            vec![
+                path.into(),
+                plain(&loss["offset"]).into(),
+                plain(&loss["len"]).into(),
+                Cell::words(plain(&loss["how"]).replace('_', " ")),
+                plain(&loss["step"]).into(),
+            ]
+        });
     }
     table
 }
@@ -217,15 +238,17 @@ fn missing(losses: &[Value]) -> Table {
 fn all_calls(calls: &[Value]) -> Table {
     let mut table = Table::new("All calls", &["call", "started", "returned", "process"]);
     for call in calls {
-        let time = |name: &str| show_known(call[name].as_f64(), "us").into();
-        let process = call["process"].as_str().map_or_else(|| plain(&call["pid"]), str::to_owned);
-        let row = vec![
-            plain(&call["call"]).into(),
-            time("started_us"),
-            time("returned_us"),
-            Cell::words(process),
-        ];
-        table.rows.push(row);
+        table.push(|| {
+            let time = |name: &str| show_known(call[name].as_f64(), "us").into();
+            let process =
+                call["process"].as_str().map_or_else(|| plain(&call["pid"]), str::to_owned);
+            vec![
+                plain(&call["call"]).into(),
+                time("started_us"),
+                time("returned_us"),
+                Cell::words(process),
+            ]
+        });
     }
     table
 }

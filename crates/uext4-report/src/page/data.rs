@@ -13,11 +13,20 @@ pub(super) fn page(evidence: &Evidence) -> Markup {
     html! {
         h1 { "Evidence" }
         p.lead { "What this report was made from. The links hold the data: nothing is loaded." }
+        p.note {
+            "Lines and stacks are as they were read, objects are printed anew. Latencies and waits "
+            "of single runs stay in the folder (latency, profile); their numbers are in the tables."
+        }
         ul.contents {
             @if !evidence.raw.is_empty() {
                 li {
                     a download="raw.jsonl" href=(link(&evidence.raw)) { "raw.jsonl" }
                     " (" (evidence.figures.len()) " figures)"
+                }
+            }
+            @if !evidence.events_text.is_empty() {
+                li {
+                    a download="events.jsonl" href=(link(&evidence.events_text)) { "events.jsonl" }
                 }
             }
             @if !evidence.env.is_empty() {

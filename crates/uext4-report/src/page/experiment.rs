@@ -9,7 +9,7 @@ use crate::evidence::{Event, Evidence};
 use crate::metric::{self, short, show, times};
 use crate::panel::{Panel, Point, Series};
 use crate::stats::{Spread, noise};
-use crate::verdict::{Outcome, Verdict, ablations, verdicts};
+use crate::verdict::{Outcome, Verdict};
 
 /// What experiments do, by their names.
 const LOADS: &[(&str, &str)] = &[
@@ -102,6 +102,11 @@ pub(super) fn remarks(events: &[&Event], has_experiment: bool) -> Markup {
             None => kinds.push((event, event.round.into_iter().collect())),
         }
     }
+    // A round is told once, though each number of threads has it.
+    for (_, rounds) in &mut kinds {
+        rounds.sort_unstable();
+        rounds.dedup();
+    }
     html! {
         @for (event, rounds) in &kinds {
             p.remark.(if event.event == "failed" { "bad" } else { "" }) {
@@ -123,7 +128,7 @@ pub(super) fn remarks(events: &[&Event], has_experiment: bool) -> Markup {
 }
 
 /// `0.91x (0.88x to 0.95x)`, or `0.91x (least 0.8x, most 1.1x)` of few rounds.
-pub(super) fn ratio(verdict: &Verdict) -> String {
+pub(super) fn ratio(verdict: &Verdict<'_>) -> String {
     let mean = times(verdict.ratio.mean);
     match verdict.ratio.bounds {
         None => mean,
@@ -135,7 +140,7 @@ pub(super) fn ratio(verdict: &Verdict) -> String {
 }
 
 /// The word of a verdict, with what it lacks.
-pub(super) fn word(verdict: &Verdict) -> String {
+pub(super) fn word(verdict: &Verdict<'_>) -> String {
     let mut word = verdict.outcome.word().to_owned();
     if verdict.outcome == Outcome::FewRounds {
         word += &format!(" ({})", verdict.ratio.pairs);
@@ -149,12 +154,12 @@ pub(super) fn word(verdict: &Verdict) -> String {
 fn beside(panel: &Panel<'_>) -> Table {
     let head = ["target", "beside", "verdict", TIMES_AS_GOOD, "noise", "figure", "load"];
     let mut table = Table::new("uext4 beside its peers", &head);
-    for verdict in verdicts(panel) {
+    for verdict in &panel.verdicts.beside {
         table.rows.push(vec![
             verdict.own.name().into(),
             Cell::words(verdict.peer.name()),
-            Cell::marked(word(&verdict), verdict.outcome.class()),
-            ratio(&verdict).into(),
+            Cell::marked(word(verdict), verdict.outcome.class()),
+            ratio(verdict).into(),
             verdict.noise.map_or("-".to_owned(), |noise| show(noise, "%")).into(),
             Cell::words(metric::title(verdict.metric)),
             Cell::words(point_name(panel, verdict.point)),
@@ -166,7 +171,7 @@ fn beside(panel: &Panel<'_>) -> Table {
 fn options(panel: &Panel<'_>) -> Table {
     let head = ["target", "option", "with it", TIMES_AS_GOOD, "with it", "without"];
     let mut table = Table::new("With an option, beside the same target without", &head);
-    for verdict in ablations(panel) {
+    for verdict in &panel.verdicts.options {
         let of = |series: &Series| {
             let spread = panel.spread(series, verdict.point, verdict.metric);
             spread.map_or("-".into(), |s| show(s.median, panel.unit(verdict.metric)))
@@ -174,8 +179,8 @@ fn options(panel: &Panel<'_>) -> Table {
         table.rows.push(vec![
             verdict.own.target.clone().into(),
             Cell::words(verdict.own.variant.clone()),
-            Cell::marked(word(&verdict), verdict.outcome.class()),
-            ratio(&verdict).into(),
+            Cell::marked(word(verdict), verdict.outcome.class()),
+            ratio(verdict).into(),
             of(&verdict.own).into(),
             of(&verdict.peer).into(),
         ]);

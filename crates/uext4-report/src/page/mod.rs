@@ -14,14 +14,21 @@ mod why;
 
 pub(crate) use picture::render as render_picture;
 
+use std::fmt::Write;
+
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::evidence::Evidence;
 use crate::flame::Flames;
 use crate::panel::{Panel, panels};
+use crate::verdict::judge;
 
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
+/// The page is whole: nothing is loaded from anywhere, whatever got into it. Its script and those
+/// of the graphs stand in it.
+const POLICY: &str = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; \
+                      script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
 
 /// A section that the navigation leads to.
 pub(crate) struct Section {
@@ -46,12 +53,16 @@ impl Section {
 
 /// The whole page.
 pub(crate) fn render(evidence: &Evidence) -> String {
-    let (panels, lost) = panels(&evidence.figures);
+    let (mut panels, lost) = panels(&evidence.figures);
+    let is_cut = judge(&mut panels);
     let flames = Flames::of(evidence, &panels);
     let mut remarks = evidence.remarks.clone();
     if lost > 0 {
         let most = crate::panel::PANELS_MAX;
         remarks.push(format!("more than {most} kinds of runs: {lost} figures are left out"));
+    }
+    if is_cut {
+        remarks.push("there are more pairs of rounds than verdicts are made of".to_owned());
     }
     let sections = sections(evidence, &panels, &flames, &remarks);
     let page = html! {
@@ -59,6 +70,7 @@ pub(crate) fn render(evidence: &Evidence) -> String {
         html lang="en" {
             head {
                 meta charset="utf-8";
+                meta http-equiv="Content-Security-Policy" content=(POLICY);
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
                 title { "uext4 lab: " (experiments(&panels)) }
@@ -169,8 +181,28 @@ fn navigation(sections: &[Section]) -> Markup {
     }
 }
 
-/// An anchor of a name.
+/// An anchor of a name: each name has its own, and none is that of another page.
 fn anchor(name: &str) -> String {
-    let plain = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' });
-    format!("x-{}", plain.collect::<String>().to_ascii_lowercase())
+    let mut anchor = "x-".to_owned();
+    for byte in name.bytes() {
+        if byte.is_ascii_alphanumeric() {
+            anchor.push(char::from(byte));
+        } else {
+            let _ = write!(anchor, "_{byte:02x}");
+        }
+    }
+    anchor
+}
+
+#[cfg(test)]
+mod tests {
+    use super::anchor;
+
+    #[test]
+    fn each_name_has_an_anchor_of_its_own() {
+        let names = ["E0", "e0", "fio:a", "fio-a", "fio_3aa", "x", "x-why", "\u{fc}", ""];
+        let anchors: std::collections::BTreeSet<String> = names.map(anchor).into();
+        assert_eq!(anchors.len(), names.len(), "{anchors:?}");
+        assert!(!anchors.contains(&format!("{}-why", anchor("x"))), "{anchors:?}");
+    }
 }

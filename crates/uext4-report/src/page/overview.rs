@@ -13,12 +13,12 @@ use crate::goal::{self, GOALS, Measured};
 use crate::metric::{self, show, times};
 use crate::panel::{Panel, Series};
 use crate::plot::{self, Forest, Plot};
-use crate::verdict::{Outcome, Verdict, verdicts};
+use crate::verdict::{Outcome, Verdict};
 
 /// A verdict with where it was found.
 pub(super) struct Found<'a> {
     pub(super) panel: &'a Panel<'a>,
-    pub(super) verdict: Verdict,
+    pub(super) verdict: &'a Verdict<'a>,
 }
 
 /// The page.
@@ -59,13 +59,25 @@ fn results(evidence: &Evidence) -> Markup {
 /// The verdicts by headline at the last point of each panel.
 pub(super) fn found<'a>(panels: &'a [Panel<'a>]) -> Vec<Found<'a>> {
     let of = |panel: &'a Panel<'a>| {
-        let is_shown = |verdict: &Verdict| {
-            Some(verdict.metric) == panel.headline() && panel.points.last() == Some(&verdict.point)
+        let headlines = panel.headlines();
+        let is_shown = move |verdict: &&Verdict<'_>| {
+            headlines.contains(&verdict.metric) && panel.points.last() == Some(&verdict.point)
         };
-        let own = verdicts(panel).into_iter().filter(is_shown).collect::<Vec<_>>();
-        own.into_iter().map(move |verdict| Found { panel, verdict })
+        let own = panel.verdicts.beside.iter().filter(is_shown);
+        own.map(move |verdict| Found { panel, verdict })
     };
     panels.iter().flat_map(of).collect()
+}
+
+impl Found<'_> {
+    /// Experiment, what is special about the panel, part of the load, threads or size.
+    pub(super) fn place(&self) -> String {
+        let Self { panel, verdict } = self;
+        let part = metric::part(verdict.metric).unwrap_or("");
+        let words = [panel.experiment, &panel.label, part];
+        let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
+        format!("{}, {}", words.join(" "), point_name(panel, verdict.point))
+    }
 }
 
 fn own_targets<'a>(found: &'a [Found<'_>]) -> Vec<&'a str> {
@@ -78,36 +90,47 @@ fn own_targets<'a>(found: &'a [Found<'_>]) -> Vec<&'a str> {
     targets
 }
 
-/// A card for each pair of targets: how often it wins and loses.
+/// For each target how often it wins and loses, and a card of the same for each peer.
 fn cards(found: &[Found<'_>]) -> Markup {
-    let mut pairs: Vec<(String, String)> = Vec::new();
-    for Found { verdict, .. } in found {
-        let pair = (verdict.own.target.clone(), verdict.peer.name());
-        if !pairs.contains(&pair) {
-            pairs.push(pair);
+    html! {
+        @for own in own_targets(found) {
+            @let of_own = found.iter().filter(|f| f.verdict.own.target == own);
+            (cards_of(own, &of_own.collect::<Vec<_>>()))
         }
     }
-    // Those of one target together.
-    let place = |own: &str| found.iter().position(|f| f.verdict.own.target == own);
-    pairs.sort_by_key(|(own, _)| place(own));
+}
+
+fn cards_of(own: &str, found: &[&Found<'_>]) -> Markup {
+    let mut peers: Vec<String> = Vec::new();
+    for name in found.iter().map(|f| f.verdict.peer.name()) {
+        if !peers.contains(&name) {
+            peers.push(name);
+        }
+    }
     html! {
+        div.total { strong { (own) } " in " (found.len()) " comparisons" (score(found)) }
         div.cards {
-            @for (own, peer) in &pairs {
-                @let of = found.iter().filter(|f| {
-                    f.verdict.own.target == *own && f.verdict.peer.name() == *peer
-                });
-                @let count = |outcome| of.clone().filter(|f| f.verdict.outcome == outcome).count();
-                @let (wins, losses) = (count(Outcome::Wins), count(Outcome::Loses));
-                @let rest = of.clone().count() - wins - losses;
+            @for peer in &peers {
+                @let beside = found.iter().copied().filter(|f| f.verdict.peer.name() == *peer);
                 div.card {
-                    p.who { (own) " beside " (peer) }
-                    p.score {
-                        span.win { (wins) " won" }
-                        span.loss { (losses) " lost" }
-                        @if rest > 0 { span.even { (rest) " open" } }
-                    }
+                    p.who { "beside " (breakable(peer)) }
+                    (score(&beside.collect::<Vec<_>>()))
                 }
             }
+        }
+    }
+}
+
+/// How many are won, lost, and neither.
+fn score(found: &[&Found<'_>]) -> Markup {
+    let count = |outcome| found.iter().filter(|f| f.verdict.outcome == outcome).count();
+    let (wins, losses) = (count(Outcome::Wins), count(Outcome::Loses));
+    let rest = found.len() - wins - losses;
+    html! {
+        p.score {
+            span.(if wins > 0 { "win" } else { "even" }) { (wins) " won" }
+            span.(if losses > 0 { "loss" } else { "even" }) { (losses) " lost" }
+            @if rest > 0 { span.even { (rest) " undecided" } }
         }
     }
 }
@@ -139,9 +162,8 @@ fn beside(found: &[Found<'_>], own: &str) -> Markup {
     let head = ["experiment", "beside", "verdict", TIMES_AS_GOOD, own, "peer", "noise", "goal"];
     let mut table = Table::new(format!("{own} beside its peers"), &head);
     let mut rows = Vec::new();
-    for Found { panel, verdict } in found.iter().filter(|found| found.verdict.own.target == own) {
-        let name = format!("{} {}", panel.experiment, panel.label);
-        let name = format!("{}, {}", name.trim(), point_name(panel, verdict.point));
+    for found in found.iter().filter(|found| found.verdict.own.target == own) {
+        let (Found { panel, verdict }, name) = (found, found.place());
         let goal = goal::of_verdict(panel, verdict);
         rows.push(Forest {
             label: format!("{name}: {}", verdict.peer.name()),
@@ -194,33 +216,35 @@ fn beside(found: &[Found<'_>], own: &str) -> Markup {
 fn goals(evidence: &Evidence, panels: &[Panel<'_>]) -> Markup {
     let head = ["experiment", "target", "figure", "goal", "measured", "goal met"];
     let mut table = Table::new("What uext4, in its default, was built to reach", &head);
-    let not_full = goal::not_at_full_size(evidence);
-    let mut is_left_out = false;
+    // Why some are not judged, each with its experiments.
+    let mut reasons: Vec<(String, Vec<&str>)> = Vec::new();
     for panel in panels {
         for measured in GOALS.iter().filter_map(|goal| goal.measure(panel)) {
-            let is_told = not_full.is_none() || !measured.goal.is_absolute();
-            is_left_out |= !is_told;
-            table.rows.push(goal_row(panel, &measured, is_told));
+            let reason = measured.goal.not_judged(evidence, panel);
+            table.rows.push(goal_row(panel, &measured, reason.is_none()));
+            let Some(reason) = reason else { continue };
+            match reasons.iter_mut().find(|(known, _)| *known == reason) {
+                Some((_, names)) => names.push(panel.experiment),
+                None => reasons.push((reason, vec![panel.experiment])),
+            }
         }
     }
+    reasons.iter_mut().for_each(|(_, names)| names.dedup());
     html! {
         @if !table.rows.is_empty() {
             h2 { "Goals" }
             (table.markup())
-            @if let Some(why) = not_full.filter(|_| is_left_out) {
-                p.note {
-                    "Goals that are times or rates are those of a load at its full size, on two "
-                    "processors with a store in memory; " (why) "."
-                }
+            @for (reason, names) in &reasons {
+                p.note { "Not judged, " (names.join(", ")) ": " (reason) "." }
             }
         }
     }
 }
 
-fn goal_row(panel: &Panel<'_>, measured: &Measured, is_told: bool) -> Vec<Cell> {
+fn goal_row(panel: &Panel<'_>, measured: &Measured, is_judged: bool) -> Vec<Cell> {
     let name = format!("{} {}", panel.experiment, panel.label).trim().to_owned();
     let met = match measured.is_met {
-        _ if !is_told => Cell::marked("not at this size", "even"),
+        _ if !is_judged => Cell::marked("not judged", "even"),
         _ if !measured.is_sure() => {
             Cell::marked(format!("few rounds ({})", measured.rounds), "even")
         }
@@ -251,12 +275,18 @@ fn remarks(evidence: &Evidence, told: &[String]) -> Markup {
     }
 }
 
-/// `env.json` as a table.
+/// `env.json` as a table; a run without a device or a directory says nothing of them.
 fn machine(evidence: &Evidence) -> Markup {
     let mut table = Table::new("Machine and command", &["what", "value"]);
     for (name, value) in &evidence.env {
-        let row = vec![name.replace('_', " ").into(), Cell::words(plain(value))];
-        table.rows.push(row);
+        if value.is_null() && ["device", "dir"].contains(&name.as_str()) {
+            continue;
+        }
+        let text = match value {
+            Value::Object(options) if name == "options" => set(options),
+            value => plain(value),
+        };
+        table.rows.push(vec![name.replace('_', " ").into(), Cell::words(text)]);
     }
     html! {
         @if !table.rows.is_empty() {
@@ -264,6 +294,13 @@ fn machine(evidence: &Evidence) -> Markup {
             (table.markup())
         }
     }
+}
+
+/// Options that have a value.
+fn set(options: &serde_json::Map<String, Value>) -> String {
+    let is_set = |value: &Value| !value.is_null() && value.as_array().is_none_or(|v| !v.is_empty());
+    let set = options.iter().filter(|(_, value)| is_set(value));
+    set.map(|(name, value)| format!("{name}: {}", plain(value))).collect::<Vec<_>>().join(", ")
 }
 
 /// A value as a reader expects it.

@@ -6,11 +6,11 @@
 use maud::{PreEscaped, html};
 
 use super::overview::{Found, found};
-use super::shown::point_name;
 use crate::evidence::Evidence;
 use crate::metric::times;
 use crate::panel::panels;
 use crate::plot::{Forest, Look, ROWS_MAX, WIDE, forest};
+use crate::verdict::judge;
 
 const STYLE: &str = include_str!("picture.css");
 /// Around the plot, and above and below it.
@@ -25,7 +25,8 @@ const LEGEND: usize = 130;
 /// A row is what one own target did in one panel, with a mark for each peer: with its default
 /// options, or the first ones that it has.
 pub(crate) fn render(evidence: &Evidence) -> Option<String> {
-    let (panels, _) = panels(&evidence.figures);
+    let (mut panels, _) = panels(&evidence.figures);
+    judge(&mut panels);
     let found = found(&panels);
     let groups = by_own(&found);
     if groups.is_empty() {
@@ -68,7 +69,10 @@ fn by_own<'a>(found: &'a [Found<'a>]) -> Vec<Vec<&'a Found<'a>>> {
     for ratio in found {
         let own = &ratio.verdict.own;
         let group = groups.iter_mut().find(|group| {
-            std::ptr::eq(group[0].panel, ratio.panel) && group[0].verdict.own == *own
+            let first = group[0].verdict;
+            std::ptr::eq(group[0].panel, ratio.panel)
+                && first.own == *own
+                && first.metric == ratio.verdict.metric
         });
         let Some(group) = group else {
             groups.push(vec![ratio]);
@@ -99,9 +103,8 @@ fn peers<'a>(groups: &[Vec<&'a Found<'a>>]) -> Vec<(&'a str, Look)> {
 
 /// The ratios of a group; the first has the label of the row.
 fn row(group: &[&Found<'_>]) -> Vec<Forest> {
-    let Found { panel, verdict } = group[0];
-    let name = format!("{} {}", panel.experiment, panel.label);
-    let mut name = format!("{}, {}", name.trim(), point_name(panel, verdict.point));
+    let verdict = group[0].verdict;
+    let mut name = group[0].place();
     if verdict.own.target != "uext4" {
         name = format!("{}: {name}", verdict.own.target);
     }

@@ -1,5 +1,7 @@
 //! Waits, histograms, commit phases and flame graphs.
 
+use std::collections::BTreeMap;
+
 use maud::{Markup, html};
 
 use super::block::{Block, Legend, Table};
@@ -67,8 +69,10 @@ fn histogram(panel: &Panel<'_>, all: &[(Series, &Vec<Histogram>)], phase: &str) 
             add(before, part);
             add(*upper, part);
             before = *upper;
-            let row = [series.name(), show(*upper, "us"), show(*number, ""), show(part, "%")];
-            table.rows.push(row.map(Into::into).into());
+            table.push(|| {
+                let row = [series.name(), show(*upper, "us"), show(*number, ""), show(part, "%")];
+                row.map(Into::into).into()
+            });
         }
         add(before, 0.0);
         let look = look(panel, series);
@@ -96,12 +100,10 @@ fn histogram(panel: &Panel<'_>, all: &[(Series, &Vec<Histogram>)], phase: &str) 
 
 /// Waiting by cause, as the share of the time of all threads.
 pub(super) fn waiting(evidence: &Evidence, panel: &Panel<'_>) -> Option<Block> {
-    let rows = all_waits(evidence, panel, &panel.series);
-    let parts = |waits: &Waits| -> Vec<(String, f64)> {
+    let rows = all_waits(evidence, panel, &panel.series, |waits| {
         let wait = waits.waits.iter();
-        wait.filter_map(|w| Some((w.cause.clone(), waits.share(w.total_ms)?))).collect()
-    };
-    let rows = rows.iter().map(|(series, waits)| (series.name(), parts(waits))).collect();
+        wait.filter_map(|w| Some((w.cause.as_str(), waits.share(w.total_ms)?))).collect()
+    });
     let title = "Waiting by cause".to_owned();
     let note = "Share of the time of all threads, of one round of each target.".into();
     stack_block(title, note, rows, "%")
@@ -113,53 +115,40 @@ pub(super) fn commit_phases(
     panel: &Panel<'_>,
     series: &[Series],
 ) -> Option<Block> {
-    let rows = all_waits(evidence, panel, series);
-    let parts = |waits: &Waits| -> Vec<(String, f64)> {
+    let rows = all_waits(evidence, panel, series, |waits| {
         let phases = waits.commit_phases.iter();
-        phases.filter_map(|phase| Some((phase.phase.clone(), phase.mean_us?))).collect()
-    };
-    let rows = rows.iter().map(|(series, waits)| (series.name(), parts(waits))).collect();
+        phases.filter_map(|phase| Some((phase.phase.as_str(), phase.mean_us?))).collect()
+    });
     let note = "Mean time of each phase, of one round of each target.".into();
     stack_block("Phases of a commit".to_owned(), note, rows, "us")
 }
+
+/// A row of named parts.
+type Row<'e> = (String, Vec<(&'e str, f64)>);
 
 fn all_waits<'e>(
     evidence: &'e Evidence,
     panel: &Panel<'_>,
     series: &[Series],
-) -> Vec<(Series, &'e Waits)> {
+    parts: impl Fn(&'e Waits) -> Vec<(&'e str, f64)>,
+) -> Vec<Row<'e>> {
     let of = |series: &Series| {
-        waits_of(evidence, panel, series).map(|(_, waits)| (series.clone(), waits))
+        let (_, waits) = waits_of(evidence, panel, series)?;
+        Some((series.name(), parts(waits)))
     };
     series.iter().filter_map(of).collect()
 }
 
-type Rows = Vec<(String, Vec<(String, f64)>)>;
-
 /// Stacked bars of named parts: the largest have a colour of their own.
-fn stack_block(title: String, note: String, mut rows: Rows, unit: &str) -> Option<Block> {
+fn stack_block(title: String, note: String, mut rows: Vec<Row<'_>>, unit: &str) -> Option<Block> {
     rows.retain(|(_, parts)| parts.iter().any(|(_, value)| *value > 0.0));
     if rows.is_empty() {
         return None;
     }
-    let mut names: Vec<(String, f64)> = Vec::new();
-    for (name, value) in rows.iter().flat_map(|(_, parts)| parts) {
-        match names.iter_mut().find(|(known, _)| known == name) {
-            Some((_, most)) => *most = most.max(*value),
-            None => names.push((name.clone(), *value)),
-        }
-    }
-    let mut by_size = names.clone();
-    by_size.sort_by(|a, b| b.1.total_cmp(&a.1));
-    by_size.truncate(CAUSES_MAX);
-    let drawn: Vec<&str> = names
-        .iter()
-        .map(|(name, _)| name.as_str())
-        .filter(|name| by_size.iter().any(|(known, _)| known == name))
-        .collect();
-    let is_cut = drawn.len() < names.len();
+    let names = names(&rows);
+    let drawn = largest(&names);
     let number = |name: &str| drawn.iter().position(|d| *d == name).unwrap_or(CAUSES_MAX);
-    let stacks = rows.iter().map(|(label, parts)| {
+    let stacks = rows.iter().take(plot::ROWS_MAX).map(|(label, parts)| {
         let mut parts: Vec<(usize, f64)> =
             parts.iter().map(|(name, value)| (number(name), value.max(0.0))).collect();
         parts.sort_by_key(|(number, _)| *number);
@@ -168,21 +157,52 @@ fn stack_block(title: String, note: String, mut rows: Rows, unit: &str) -> Optio
         Stack { label: label.clone(), parts, text: short(sum, unit) }
     });
     let stacks: Vec<Stack> = stacks.collect();
-    let plot = Plot::of_rows(stacks.len(), |width| plot::stacked(width, &title, &stacks));
+    let plot = Plot::of_rows(rows.len(), |width| plot::stacked(width, &title, &stacks));
     let named = drawn.iter().enumerate().map(|(at, name)| (at, (*name).to_owned()));
-    let rest = is_cut.then(|| (CAUSES_MAX, "all others".to_owned()));
+    let rest = (drawn.len() < names.len()).then(|| (CAUSES_MAX, "all others".to_owned()));
     let legend = named.chain(rest).map(|(at, name)| (Look::part(at).patch(), name)).collect();
-    let mut table = Table::new(title.clone(), &["target"]);
-    table.head.extend(names.iter().map(|(name, _)| name.clone()));
-    for (label, parts) in &rows {
-        let mut row = vec![label.clone().into()];
-        row.extend(names.iter().map(|(name, _)| {
-            let of = parts.iter().filter(|(n, _)| n == name).map(|(_, v)| *v);
-            show_known(of.reduce(|a, b| a + b), unit).into()
-        }));
-        table.rows.push(row);
-    }
+    let table = parts_table(&title, &names, &rows, unit);
     Some(Block { title, note, plot, legend, table })
+}
+
+/// All names in the order in which they come, with the largest value of each.
+fn names<'e>(rows: &[Row<'e>]) -> Vec<(&'e str, f64)> {
+    let mut places = BTreeMap::<&str, usize>::new();
+    let mut names: Vec<(&'e str, f64)> = Vec::new();
+    for (name, value) in rows.iter().flat_map(|(_, parts)| parts) {
+        let at = *places.entry(*name).or_insert(names.len());
+        match names.get_mut(at) {
+            Some((_, most)) => *most = most.max(*value),
+            None => names.push((*name, *value)),
+        }
+    }
+    names
+}
+
+/// The names that have a colour of their own, in their order.
+fn largest<'e>(names: &[(&'e str, f64)]) -> Vec<&'e str> {
+    let mut by_size: Vec<(usize, f64)> =
+        names.iter().enumerate().map(|(at, (_, most))| (at, *most)).collect();
+    by_size.sort_by(|a, b| b.1.total_cmp(&a.1));
+    by_size.truncate(CAUSES_MAX);
+    by_size.sort_by_key(|(at, _)| *at);
+    by_size.into_iter().map(|(at, _)| names[at].0).collect()
+}
+
+fn parts_table(title: &str, names: &[(&str, f64)], rows: &[Row<'_>], unit: &str) -> Table {
+    let mut table = Table::new(title, &["target"]);
+    let shown = table.columns(names.iter().map(|(name, _)| *name));
+    for (label, parts) in rows {
+        table.push(|| {
+            let mut row = vec![label.clone().into()];
+            row.extend(names[..shown].iter().map(|(name, _)| {
+                let of = parts.iter().filter(|(n, _)| n == name).map(|(_, v)| *v);
+                show_known(of.reduce(|a, b| a + b), unit).into()
+            }));
+            row
+        });
+    }
+    table
 }
 
 /// The page of flame graphs.
@@ -298,4 +318,29 @@ fn locks(waits: &Waits) -> Table {
         table.rows.push(row.map(Into::into).into());
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::block::{COLUMNS_MAX, ROWS_MAX};
+    use super::*;
+
+    /// Fault model: thousands of variants, each with causes of its own: all rows by all columns
+    /// would be a thousand million cells.
+    #[test]
+    fn cells_that_are_not_shown_are_not_made() {
+        let causes: Vec<String> = (0..200_000).map(|number| format!("cause {number}")).collect();
+        let mut rows: Vec<Row<'_>> = Vec::new();
+        for own in causes.chunks(50) {
+            let parts = own.iter().map(|name| (name.as_str(), 1.0)).collect();
+            rows.push((format!("row {}", rows.len()), parts));
+        }
+        let block = stack_block("Waits".into(), String::new(), rows, "%").unwrap();
+        assert_eq!(block.table.rows.len(), ROWS_MAX);
+        assert!(block.table.rows.iter().all(|row| row.len() == COLUMNS_MAX));
+        assert_eq!((block.table.count(), block.plot.rows), (4_000, 4_000));
+        let html = block.markup().into_string();
+        assert!(html.contains("the first 2000 rows of 4000 are shown"));
+        assert!(html.contains("the first 60 columns of 200001 are shown"));
+    }
 }

@@ -104,8 +104,12 @@ pub(super) fn guard(guard: &Value) -> Markup {
     html! {
         h1 { "Costs of operations" }
         p.lead {
-            @if changes.is_empty() { "No cost differs from the baseline." }
-            @else { (changes.len()) " costs differ from the baseline." }
+            @match guard["changes"].as_array().map(Vec::len) {
+                Some(0) => { "No cost differs from the baseline." }
+                Some(1) => { "One cost differs from the baseline." }
+                Some(count) => { (count) " costs differ from the baseline." }
+                None => { "Costs of one build: they were not compared with a baseline." }
+            }
         }
         @if !changed.rows.is_empty() { (changed.markup()) }
         @if !all.rows.is_empty() { (all.markup()) }

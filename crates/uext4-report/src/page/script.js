@@ -40,7 +40,8 @@
   }
 
   function show() {
-    var id = decodeURIComponent(location.hash.slice(1)) || "overview";
+    var id = location.hash.slice(1) || "overview";
+    try { id = decodeURIComponent(id); } catch (e) { /* an address that somebody typed */ }
     var target = document.getElementById(id);
     var page = target && target.closest(".page") || document.getElementById("overview");
     if (target && target.id === "main") return;

@@ -3,11 +3,14 @@
 use std::collections::BTreeSet;
 
 use super::block::{Block, Legend, Table};
-use crate::evidence::{Evidence, Latency, Waits, of_runs};
+use crate::evidence::{Evidence, Latency, Moment, Waits, of_runs};
 use crate::metric::{self, short, show, show_known};
 use crate::panel::{Axis, Panel, Point, Series};
 use crate::plot::{self, Bar, Dots, Line, Look, Plane, Plot, Scale, Shape};
 use crate::stats::Spread;
+
+/// Parts of a load that have plots of their own.
+const PARTS_MAX: usize = 8;
 
 /// How a series looks in a panel.
 pub(super) fn look(panel: &Panel<'_>, series: &Series) -> Look {
@@ -28,10 +31,19 @@ pub(super) fn point_name(panel: &Panel<'_>, (threads, bytes): Point) -> String {
 /// All that a panel shows, with histograms in their place.
 pub(super) fn blocks(evidence: &Evidence, panel: &Panel<'_>, histograms: Vec<Block>) -> Vec<Block> {
     let mut blocks = Vec::new();
-    let headline = panel.headline();
-    blocks.extend(headline.and_then(|metric| by_point(panel, metric)));
-    blocks.extend(headline.and_then(|metric| every_round(panel, metric)));
-    blocks.extend(percentiles(panel, "latency", "Latency percentiles"));
+    let mut headlines = panel.headlines();
+    headlines.truncate(PARTS_MAX);
+    for metric in &headlines {
+        blocks.extend(by_point(panel, metric));
+        blocks.extend(every_round(panel, metric));
+        blocks.extend(match metric::part(metric) {
+            None => percentiles(panel, "latency", "Latency percentiles"),
+            Some(part) => {
+                let title = format!("{part}: Latency percentiles");
+                percentiles(panel, &format!("{part}.latency"), &title)
+            }
+        });
+    }
     if panel.axis().is_some() {
         blocks.extend(by_point(panel, "latency_p99_us"));
     }
@@ -50,7 +62,7 @@ pub(super) fn blocks(evidence: &Evidence, panel: &Panel<'_>, histograms: Vec<Blo
         "cpu_s",
     ];
     blocks.extend(ageing(panel));
-    let is_drawn = |metric: &&str| headline != Some(*metric) && panel.has(metric);
+    let is_drawn = |metric: &&str| !headlines.contains(metric) && panel.has(metric);
     blocks.extend(rest.into_iter().filter(is_drawn).filter_map(|metric| by_point(panel, metric)));
     blocks
 }
@@ -301,25 +313,28 @@ fn over_time(evidence: &Evidence, panel: &Panel<'_>) -> Option<Block> {
     let has = |phase: &&str| moments().any(|moment| moment.phase == *phase);
     let phase = ["fsync", "request", "write"].into_iter().find(has);
     let phase = phase.or(moments().next().map(|moment| moment.phase.as_str()))?;
-    let mut lines = Vec::new();
     let mut table =
         Table::new("99th percentile over time", &["target", "second", "operations", "median"]);
     table.head.extend(["99th percentile", "longest"].map(str::to_owned));
     for (series, latency) in &all {
-        let moments = latency.moments.iter().filter(|moment| moment.phase == phase);
-        let mark =
-            |m: &crate::evidence::Moment| Some(plot::Mark { x: m.t_s, y: m.p99?, bounds: None });
-        let points: Vec<plot::Mark> = moments.clone().filter_map(mark).collect();
-        let has_marks = points.len() < 40;
-        lines.push(Line { look: look(panel, series), points, has_marks });
-        for m in moments {
-            let times = [m.p50, m.p99, m.max].map(|value| show_known(value, "us").into());
-            let mut row = vec![series.name().into(), show(m.t_s, "").into()];
-            row.push(show_known(m.ops, "").into());
-            row.extend(times);
-            table.rows.push(row);
+        for m in latency.of_phase(phase) {
+            table.push(|| {
+                let times = [m.p50, m.p99, m.max].map(|value| show_known(value, "us"));
+                let row = [series.name(), show(m.t_s, ""), show_known(m.ops, "")];
+                row.into_iter().chain(times).map(Into::into).collect()
+            });
         }
     }
+    let drawn = &all[..all.len().min(plot::ROWS_MAX)];
+    let lines: Vec<Line> = drawn
+        .iter()
+        .map(|(series, latency)| {
+            let mark = |m: &Moment| Some(plot::Mark { x: m.t_s, y: m.p99?, bounds: None });
+            let points: Vec<plot::Mark> = latency.of_phase(phase).filter_map(mark).collect();
+            let has_marks = points.len() < 40;
+            Line { look: look(panel, series), points, has_marks }
+        })
+        .collect();
     let xs = lines.iter().flat_map(|line| line.points.iter().map(|p| p.x));
     let ys = lines.iter().flat_map(|line| line.points.iter().map(|p| p.y));
     let title = format!("{phase}: 99th percentile over time");
@@ -332,8 +347,8 @@ fn over_time(evidence: &Evidence, panel: &Panel<'_>) -> Option<Block> {
         x_text: &|value| short(value, ""),
         y_text: &|value| short(value, "us"),
     };
-    let plot = Plot::of(|width| plot::lines(width, &plane, &lines));
-    let legend = all.iter().map(|(s, _)| (look(panel, s).sign(), s.name())).collect();
+    let plot = Plot::of_rows(all.len(), |width| plot::lines(width, &plane, &lines));
+    let legend = drawn.iter().map(|(s, _)| (look(panel, s).sign(), s.name())).collect();
     let note = "Of one round of each target: stalls show as peaks. Logarithmic axis.".into();
     Some(Block { title, note, plot, legend, table })
 }

@@ -12,8 +12,8 @@ use super::{anchor, profiles};
 use crate::evidence::{DEFAULT, Evidence, LockWait, Waits};
 use crate::flame::Flames;
 use crate::metric::{self, HEADLINES, show, show_known, times};
-use crate::panel::{Panel, Series};
-use crate::verdict::{Outcome, Verdict, ablations};
+use crate::panel::{Panel, Series, plain_form};
+use crate::verdict::{Outcome, Verdict};
 
 /// Counters of a pair that are shown, and waits.
 const COUNTERS_MAX: usize = 8;
@@ -30,7 +30,7 @@ pub(super) struct Pair<'a> {
     pub(super) panel: &'a Panel<'a>,
     pub(super) fast: Series,
     pub(super) slow: Series,
-    verdict: Verdict,
+    verdict: &'a Verdict<'a>,
     /// How many times as good the faster one is.
     pub(super) times: f64,
 }
@@ -80,24 +80,22 @@ pub(super) fn page(
 
 /// The pairs of a panel, the most striking first: options first, then uext4 beside its peers.
 fn pairs<'a>(panel: &'a Panel<'a>) -> Vec<Pair<'a>> {
-    let mut with_options: Vec<Pair<'_>> =
-        ablations(panel).into_iter().map(|verdict| Pair::of(panel, verdict)).collect();
-    with_options.sort_by(|a, b| b.times.total_cmp(&a.times));
-    let mut beside = Vec::new();
-    let metric = panel.headline();
-    for own in panel.series.iter().filter(|s| s.is_own() && s.is_default()) {
-        for peer in panel.series.iter().filter(|s| !s.is_own()) {
-            let point = panel.points.last().copied().unwrap_or_default();
-            let verdict = metric.and_then(|metric| Verdict::of(panel, own, peer, point, metric));
-            beside.extend(verdict.map(|verdict| Pair::of(panel, verdict)));
-        }
-    }
-    beside.sort_by(|a, b| b.times.total_cmp(&a.times));
-    with_options.into_iter().chain(beside).collect()
+    let (headlines, point) = (panel.headlines(), panel.points.last());
+    let is_told = |verdict: &&Verdict<'_>| {
+        headlines.contains(&verdict.metric) && point == Some(&verdict.point)
+    };
+    let of = |verdicts: &'a [Verdict<'a>]| {
+        let mut pairs: Vec<Pair<'a>> =
+            verdicts.iter().filter(is_told).map(|verdict| Pair::of(panel, verdict)).collect();
+        pairs.sort_by(|a, b| b.times.total_cmp(&a.times));
+        pairs
+    };
+    let (options, beside) = (of(&panel.verdicts.options), of(&panel.verdicts.beside));
+    options.into_iter().chain(beside).collect()
 }
 
 impl<'a> Pair<'a> {
-    fn of(panel: &'a Panel<'a>, verdict: Verdict) -> Self {
+    fn of(panel: &'a Panel<'a>, verdict: &'a Verdict<'a>) -> Self {
         let mean = verdict.ratio.mean;
         let (own, peer) = (verdict.own.clone(), verdict.peer.clone());
         let (fast, slow) = if mean >= 1.0 { (own, peer) } else { (peer, own) };
@@ -132,7 +130,8 @@ impl<'a> Pair<'a> {
     /// The metrics that both have, those that differ most first; what is an effect is left out.
     fn counters(&self, waits: Option<(&Waits, &Waits)>) -> Vec<Counter> {
         let is_effect = |metric: &str| {
-            HEADLINES.contains(&metric) || metric.contains("latency") || metric == "operations"
+            let plain = metric::plain(metric);
+            HEADLINES.contains(&plain) || plain.contains("latency") || plain == "operations"
         };
         let mut all = Vec::new();
         for metric in self.panel.metrics().filter(|metric| !is_effect(metric)) {
@@ -260,11 +259,11 @@ fn looked_at(evidence: &Evidence, pair: &Pair<'_>) -> Markup {
     let (threads, bytes) = pair.verdict.point;
     let is_side = |side: &Value, series: &Series| {
         let variant = side["variant"].as_str().unwrap_or(DEFAULT);
-        let plain = if series.is_default() { DEFAULT } else { &series.variant };
-        side["target"] == series.target.as_str() && variant == plain
+        side["target"] == series.target.as_str() && variant == pair.panel.variant(series)
     };
     let found = all.iter().find(|told| {
         let is_panel = told["experiment"] == pair.panel.experiment
+            && plain_form(told["form"].as_str().unwrap_or("")) == pair.panel.form
             && told["threads"] == threads
             && told["bs"] == bytes;
         let both = |a, b| is_side(&told["a"], a) && is_side(&told["b"], b);

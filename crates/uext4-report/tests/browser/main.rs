@@ -55,6 +55,7 @@ fn every_page_of_the_report_can_be_read() {
         }
     }
     links(&mut browser);
+    addresses(&mut browser, &address);
     switch(&mut browser);
     flames(&mut browser);
     assert_eq!(browser.errors, Vec::<String>::new());
@@ -108,6 +109,18 @@ fn links(browser: &mut Chromium) {
     let data = "[...document.querySelectorAll('a[download]')].map(a => a.href.slice(0, 5)).join()";
     let data = browser.ask(data);
     assert!(data.as_str().unwrap().split(',').all(|scheme| scheme == "data:"), "{data}");
+}
+
+/// An address that leads nowhere shows the first page.
+fn addresses(browser: &mut Chromium, address: &str) {
+    for end in ["#%", "#nowhere", "#x-E0"] {
+        browser.open("about:blank");
+        browser.open(&format!("{address}{end}"));
+        let shown = browser.ask("[...document.querySelectorAll('.page.current')].map(p => p.id)");
+        let wanted = if end == "#x-E0" { "x-E0" } else { "overview" };
+        assert_eq!(shown, json!([wanted]), "{end}");
+    }
+    browser.ask(CHECKS);
 }
 
 /// The button switches between light and dark, and back.

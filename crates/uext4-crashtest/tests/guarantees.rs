@@ -163,6 +163,74 @@ fn a_write_with_o_dsync_waits_for_its_own_blocks_only() {
     }
 }
 
+/// A write that makes the file longer allocates its new blocks late, and of the others only those
+/// from the old end on are to wait for.
+#[test]
+fn a_write_with_o_dsync_over_an_old_block_does_not_wait_for_the_new_one_beside_it() {
+    let found = |old: usize, written: u64, synced: u64, options: &str| {
+        let mut script = Script::default();
+        script.create(2, "new").write(1, written, &[b'a'; 2 * BLOCK]);
+        script.write_synced(1, synced, &[b'c'; 100]).print("ok");
+        shown(&script.explorer(&base(&[("old", &vec![b'o'; old])]), "ordered", options), 1000)
+    };
+    let block = BLOCK as u64;
+    // Blocks 2 and 3 are written, of which 3 is new.
+    for (synced, options, waits) in
+        [(2, "", false), (3, "", true), (2, "nodelalloc", true), (2, "dioread_lock", false)]
+    {
+        let found = found(3 * BLOCK, 2 * block, synced * block, options);
+        assert_eq!(!has(&found, "/new", "ok", None), waits, "{synced} {options}");
+        for file in after_ok(&found, "/old").into_iter().flatten() {
+            assert_eq!(file[(synced * block) as usize..][..100], [b'c'; 100]);
+        }
+    }
+    // The file ended in block 0.
+    let found = found(BLOCK / 2, 0, 0, "");
+    assert!(!has(&found, "/new", "ok", None));
+    assert!(after_ok(&found, "/old").into_iter().flatten().all(|file| file.len() >= BLOCK));
+}
+
+/// A rename over a file has allocated the blocks; what syncs any range of the file waits for that.
+#[test]
+fn a_write_with_o_dsync_waits_for_what_a_rename_or_a_close_has_allocated() {
+    let synced = |script: &mut Script, options: &str| {
+        script.write_synced(2, 0, &[b'c'; BLOCK]).print("ok");
+        let found = states(script, "ordered", options);
+        // The name may be the old one all the same.
+        let all: Vec<_> = ["/temporary", "/old"].map(|path| after_ok(&found, path)).concat();
+        let files = all.into_iter().flatten().filter(|file| file[..] != *OLD);
+        let files: Vec<Vec<u8>> = files.collect();
+        assert!(files.iter().all(|file| file[..BLOCK] == [b'c'; BLOCK]), "{options}");
+        (
+            has(&found, "/old", "ok", Some(OLD)),
+            runs(&files.into_iter().map(Some).collect::<Vec<_>>()),
+        )
+    };
+    let renamed = |options| {
+        let mut script = Script::default();
+        script.create(2, "temporary").write(2, 0, &[b'a'; BLOCK]).sync(2);
+        script.write(2, BLOCK as u64, &[b'b'; BLOCK]).rename(2, "temporary", "old", Some(1));
+        synced(&mut script, options)
+    };
+    let closed = |options| {
+        let mut script = Script::default();
+        script.create(2, "temporary").write(2, 0, &[b'a'; BLOCK]).truncate(2, BLOCK as u64, 0);
+        script.write(2, 0, &[b'a'; BLOCK]).write(2, BLOCK as u64, &[b'b'; BLOCK]).close(2);
+        synced(&mut script, options).1
+    };
+    let (whole, short) = ("c4096 b4096".to_owned(), "c4096".to_owned());
+    let (is_lost, files) = renamed("");
+    assert!(is_lost && files.contains(&whole) && !files.contains(&short), "{files:?}");
+    let (is_lost, files) = renamed("noauto_da_alloc");
+    assert!(is_lost && files.contains(&whole) && files.contains(&short), "{files:?}");
+    // Its commit waits for the data.
+    let (is_lost, mut files) = renamed("dioread_lock");
+    files.dedup();
+    assert!(is_lost && files == [whole.clone()], "{files:?}");
+    assert!(!closed("").contains(&short));
+    assert!(closed("noauto_da_alloc").contains(&short));
+}
+
 /// ZERO_RANGE marks blocks as unwritten and leaves them where they are.
 #[test]
 fn what_is_written_after_zero_range_may_be_there_before_the_mark() {

@@ -66,14 +66,20 @@ struct Changed {
     all: usize,
     /// Of one that fdatasync waits for.
     data: usize,
-    /// Of a write that allocates late, by blocks: that is in no transaction before the block is
-    /// written back.
+    /// Of a write that allocates late, by the blocks that are allocated with it or take the size
+    /// further: that is in no transaction before the block is written back.
     late: BTreeMap<u64, usize>,
     /// The last of `late`.
     latest: usize,
 }
 
 impl Changed {
+    /// All blocks were allocated: what came late so far is in a transaction.
+    fn allocates(&mut self) {
+        self.all = self.all.max(self.latest);
+        self.data = self.data.max(self.latest);
+    }
+
     /// What a sync of these blocks, or of all, waits for.
     fn needs(&self, data_only: bool, blocks: Option<&Range<u64>>) -> usize {
         let at_once = if data_only { self.data } else { self.all };
@@ -245,6 +251,7 @@ impl History {
         }
         if let Some(history) = self.files.get_mut(&file) {
             history.now().sizes.push(SizeEvent::Allocated { step: index });
+            self.changed.entry(file).or_default().allocates();
             self.prefix(index + 1);
         }
     }
@@ -257,11 +264,11 @@ impl History {
         let Some(history) = self.files.get_mut(&file) else { return };
         let end = offset + data.len() as u64;
         history.last_change = Some(index);
-        let mut fresh = false;
-        for at in offset / block..end.div_ceil(block) {
+        let blocks = offset / block..end.div_ceil(block);
+        let fresh: Vec<u64> = blocks.clone().filter(|at| !history.is_allocated(*at)).collect();
+        for at in blocks.clone() {
             let from = offset.max(at * block);
             let to = end.min((at + 1) * block);
-            fresh |= !history.is_allocated(at);
             let what = What::Written {
                 start: (from - at * block) as usize,
                 data: Arc::clone(data),
@@ -271,18 +278,20 @@ impl History {
             history.now().events(at).push(Event { step: index, what });
         }
         let now = history.now();
-        let grows = end > now.size;
-        if grows {
-            let from = offset;
-            now.sizes.push(SizeEvent::Grown { step: index, from, to: end, direct });
+        // The blocks with which the size grows, if it does.
+        let mut growing = 0..0;
+        if end > now.size {
+            growing = (now.size / block).max(blocks.start)..blocks.end;
+            now.sizes.push(SizeEvent::Grown { step: index, from: offset, to: end, direct });
             now.size = end;
         }
-        if (grows || fresh) && self.guarantees.allocates_late() && !direct {
+        let changes = !growing.is_empty() || !fresh.is_empty();
+        if changes && self.guarantees.allocates_late() && !direct {
             let changed = self.changed.entry(file).or_default();
-            changed.late.extend((offset / block..end.div_ceil(block)).map(|at| (at, index + 1)));
+            changed.late.extend(fresh.into_iter().chain(growing).map(|at| (at, index + 1)));
             changed.latest = index + 1;
             self.prefix(index + 1);
-        } else if grows || fresh || journals {
+        } else if changes || journals {
             self.in_journal(index, file, true);
         }
     }

@@ -313,7 +313,13 @@ impl View<'_> {
     fn allocated_after(&self, step: usize) -> Option<usize> {
         let sizes = self.file.generations[self.generation].sizes.iter().rev();
         let flushes = sizes.filter(|event| matches!(event, SizeEvent::Allocated { .. }));
-        flushes.map(SizeEvent::step).find(|at| *at < self.moment.committed).filter(|at| step < *at)
+        flushes.map(SizeEvent::step).find(|at| self.has_allocation(*at)).filter(|at| step < *at)
+    }
+
+    /// The journal has an allocation of all blocks at a step: it has the step, or a sync of some
+    /// range waited for it. The allocation came in an earlier transaction than the rename, perhaps.
+    fn has_allocation(&self, step: usize) -> bool {
+        step < self.moment.committed || self.ranges.last().is_some_and(|(sync, _)| step < *sync)
     }
 
     fn sizes(&self) -> SizeOptions {
@@ -333,8 +339,14 @@ impl View<'_> {
             if !durable && event.step() >= self.durable {
                 (durable, smallest) = (true, largest);
             }
+            let is_in_journal = match event {
+                SizeEvent::Allocated { step } => self.has_allocation(*step),
+                _ => event.step() < self.moment.committed,
+            };
+            if !is_in_journal {
+                break;
+            }
             match *event {
-                _ if event.step() >= self.moment.committed => break,
                 SizeEvent::Set { size, .. } => (smallest, largest) = (size, size),
                 SizeEvent::Allocated { .. } => smallest = largest,
                 // No block of it is there: the size goes with the first.

@@ -317,6 +317,30 @@ pub(crate) fn sequences() -> Vec<(&'static str, Vec<Op>)> {
                 Synced(2, 16384, b'e', 100),
             ],
         ),
+        // Of the block that it syncs everything has its place already.
+        (
+            "sync-range-beside-new-block",
+            vec![
+                Create(3, "new"),
+                Write(2, 12288, b'a', 8192),
+                Synced(2, 12288, b'c', 4096),
+                Synced(2, 16384, b'e', 100),
+            ],
+        ),
+        (
+            "sync-range-after-rename",
+            then(
+                &[
+                    Create(3, "t"),
+                    Write(3, 0, b'a', 4096),
+                    Sync(3),
+                    Write(3, 4096, b'b', 4096),
+                    Rename(3, "t", "old", Some(1)),
+                    Synced(3, 0, b'c', 4096),
+                ],
+                commit(4, "c"),
+            ),
+        ),
         (
             "direct",
             [

@@ -252,6 +252,31 @@ fn what_is_written_after_zero_range_may_be_there_before_the_mark() {
     assert_eq!(found("journal"), ["08192", "n4096 04096", "o8192"]);
 }
 
+/// The kernel zeroes it in three handles, and the journal may end after each.
+#[test]
+fn a_zeroed_range_whose_ends_lie_within_blocks_may_be_there_in_part() {
+    let found = |mode, len: usize, end: usize| {
+        let mut script = Script::default();
+        script.allocate(1, 16, 100, end as u64 - 100).print("ok");
+        let old = vec![b'o'; len];
+        let found = shown(&script.explorer(&base(&[("old", &old)]), mode, ""), 1000);
+        runs(&after_ok(&found, "/old"))
+    };
+    let zeroed = ["o100 08092 o4096", "o12288", "o4096 04096 o4096"];
+    assert_eq!(found("journal", 3 * BLOCK, 2 * BLOCK), zeroed);
+    // The page cache is written back whatever the journal has.
+    let ordered = found("ordered", 3 * BLOCK, 2 * BLOCK);
+    assert!(zeroed.iter().all(|it| ordered.iter().any(|found| found == it)), "{ordered:?}");
+    // First comes the size.
+    let longer = ["o100 09900", "o4096 04096 o808 01000", "o9000", "o9000 01000"];
+    assert_eq!(found("journal", 9000, 10000), longer);
+    // A range of whole blocks has one handle.
+    let mut script = Script::default();
+    script.allocate(1, 16, 0, 2 * BLOCK as u64).print("ok");
+    let explorer = script.explorer(&base(&[("old", &[b'o'; 5000])]), "journal", "");
+    assert_eq!(runs(&after_ok(&shown(&explorer, 1000), "/old")), ["08192", "o5000"]);
+}
+
 /// The unsynced replacement of a file: what `old` shows afterwards.
 fn replaced(mode: &str, options: &str) -> Vec<Option<Vec<u8>>> {
     let mut script = Script::default();

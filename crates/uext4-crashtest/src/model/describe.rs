@@ -32,6 +32,7 @@ impl Explorer {
                 call,
                 progress: if returned { Progress::Returned } else { Progress::InFlight },
                 committed: changes.then_some(index < moment.committed),
+                in_part: moment.part.is_some() && index + 1 == moment.committed,
             });
         }
         let choices = Choices::of(spec);

@@ -36,6 +36,9 @@ pub struct StepLine {
     pub progress: Progress,
     /// Its metadata is in the journal; `None` if it changes none.
     pub committed: Option<bool>,
+    /// Only a part of that is there.
+    #[serde(default)]
+    pub in_part: bool,
 }
 
 /// Where a step was when the power failed.

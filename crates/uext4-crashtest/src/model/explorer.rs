@@ -9,7 +9,7 @@ use uext4_device::MemoryDevice;
 use crate::error::Result;
 use crate::model::base::{Base, Entries};
 use crate::model::guarantees::Guarantees;
-use crate::model::history::History;
+use crate::model::history::{History, ZERO_RANGE};
 use crate::model::options::{Moment, Promises};
 use crate::model::replay::Checkpoint;
 use crate::model::spec::{Rest, StateSpec};
@@ -114,14 +114,22 @@ impl Explorer {
         self.printed[crash.min(self.steps.len())]
     }
 
-    /// The blocks of the last step of a prefix of the journal, if it is a write that goes there
-    /// block by block; 0 otherwise.
+    /// How often the last step of a prefix of the journal can be there in part: the blocks of a
+    /// write that goes there block by block, or what comes before the last handle of a zeroed range
+    /// whose ends lie within blocks. 0 otherwise.
     pub(crate) fn parts(&self, committed: usize) -> u64 {
         let last = committed.checked_sub(1).map(|last| &self.steps[last].call);
+        let block = self.history.block;
         match last {
             Some(Call::Write { offset, data, .. }) if !self.guarantees().allocates_late() => {
-                let block = self.history.block;
                 (offset + data.len() as u64).div_ceil(block) - offset / block
+            }
+            // The size; the marks of whole blocks.
+            Some(Call::Allocate { mode, offset, len, .. })
+                if mode & ZERO_RANGE != 0
+                    && !(offset | offset.saturating_add(*len)).is_multiple_of(block) =>
+            {
+                2
             }
             _ => 0,
         }
@@ -132,8 +140,8 @@ impl Explorer {
         let crash = spec.crash.min(self.steps.len());
         let promises = Promises::at(&self.history, crash);
         let committed = spec.committed.clamp(promises.committed, crash);
-        let goes_by_blocks = !self.history.guarantees.allocates_late();
-        let part = spec.part.filter(|_| goes_by_blocks && committed > promises.committed);
+        let is_open = |part: &u64| committed > promises.committed && *part < self.parts(committed);
+        let part = spec.part.filter(is_open);
         (Moment { crash, committed, part }, promises)
     }
 }

@@ -4,6 +4,7 @@ use crate::model::contents::Choices;
 use crate::model::description::How;
 use crate::model::explorer::Explorer;
 use crate::model::spec::StateSpec;
+use crate::trace::{Call, Step};
 
 impl Explorer {
     /// What a state lacks of what the program had done when the power failed, in words. Not what
@@ -13,7 +14,11 @@ impl Explorer {
         let (moment, promises) = self.moment(spec);
         let structure = &self.history().structure;
         let before = |position| structure.partition_point(|step| *step < position);
-        let lacks_metadata = before(moment.committed) < before(moment.crash);
+        // Of a write the blocks tell it.
+        let is_allocation = |last: &Step| matches!(last.call, Call::Allocate { .. });
+        let last = moment.committed.checked_sub(1).map(|last| &self.steps()[last]);
+        let lacks_a_part = moment.part.is_some() && last.is_some_and(is_allocation);
+        let lacks_metadata = lacks_a_part || before(moment.committed) < before(moment.crash);
         let choices = Choices::of(spec);
         let mut losses = Vec::new();
         for (id, file) in &self.history().files {

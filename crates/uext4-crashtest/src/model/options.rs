@@ -16,7 +16,7 @@ pub(crate) struct Moment {
     pub(crate) crash: usize,
     /// The steps before this are in the journal.
     pub(crate) committed: usize,
-    /// Of the last committed step, a write, only so many blocks are.
+    /// Of the last committed step only so many parts are: `Explorer::parts`.
     pub(crate) part: Option<u64>,
 }
 
@@ -175,29 +175,22 @@ impl History {
 }
 
 impl View<'_> {
-    /// An event is in the journal, if it goes there.
-    fn is_committed(&self, step: usize, begin: u64, at: u64) -> bool {
-        let Moment { committed, part, .. } = self.moment;
-        match part {
-            Some(part) if step + 1 == committed => at < begin.saturating_add(part),
-            _ => step < committed,
-        }
-    }
-
-    /// The first block of a write.
-    fn first_block(&self, event: &Event, at: u64) -> u64 {
-        match &event.what {
-            // The offset in the write of what is in this block.
-            What::Written { start, range, .. } => {
-                let begin = at * self.history.block + *start as u64 - range.start as u64;
-                begin / self.history.block
-            }
-            _ => at,
-        }
-    }
-
+    /// An event of a block is in the journal, if it goes there.
     fn in_journal(&self, event: &Event, at: u64) -> bool {
-        self.is_committed(event.step, self.first_block(event, at), at)
+        let Moment { committed, part, .. } = self.moment;
+        let Some(part) = part.filter(|_| event.step + 1 == committed) else {
+            return event.step < committed;
+        };
+        match &event.what {
+            What::Written { start, range, .. } => {
+                // The offset in the write of what is in this block.
+                let begin = at * self.history.block + *start as u64 - range.start as u64;
+                at < (begin / self.history.block).saturating_add(part)
+            }
+            // Of a range whose ends lie within blocks: after the size the marks, then the ends.
+            What::Cleared => part > 0,
+            What::Zeroed { .. } | What::Removed => false,
+        }
     }
 
     fn block(&self, at: u64, events: &[Event]) -> BlockOptions {
@@ -205,9 +198,8 @@ impl View<'_> {
             let version = events.iter().take_while(|event| self.in_journal(event, at)).count();
             return BlockOptions::only(version);
         }
-        let gone = events
-            .iter()
-            .rposition(|event| event.what.is_removal() && event.step < self.moment.committed);
+        let gone =
+            events.iter().rposition(|event| event.what.is_removal() && self.in_journal(event, at));
         let start = gone.map_or(0, |index| index + 1);
         let is_taken = |event: &Event| matches!(event.what, What::Removed);
         let visible = events[start..]
@@ -285,8 +277,7 @@ impl View<'_> {
                 What::Written { direct: true, .. } => self.flushed(event.step),
                 // The commit of a truncate waits for the block that it cleared in part.
                 What::Zeroed { .. } => {
-                    self.history.guarantees.mode == Mode::Ordered
-                        && event.step < self.moment.committed
+                    self.history.guarantees.mode == Mode::Ordered && self.in_journal(event, at)
                 }
                 _ => false,
             };

@@ -194,8 +194,8 @@ impl States<'_> {
     fn singles(&mut self, crash: usize) {
         let all = self.explorer.everything(crash);
         let parts = self.explorer.parts(crash);
-        for part in [1, parts / 2, parts.saturating_sub(1)] {
-            if 0 < part && part < parts {
+        for part in [0, 1, parts / 2, parts.saturating_sub(1)] {
+            if part < parts {
                 self.ready.push_back(StateSpec { part: Some(part), ..all.clone() });
             }
         }

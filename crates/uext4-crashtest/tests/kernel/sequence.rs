@@ -300,6 +300,15 @@ pub(crate) fn sequences() -> Vec<(&'static str, Vec<Op>)> {
             .concat(),
         ),
         (
+            "zero-range-unaligned",
+            [
+                &[Allocate(2, 16, 1000, 14000), WriteBack(2), Allocate(1, 16, 5000, 12000)][..],
+                &commit(4, "c"),
+                &[Write(1, 9000, b'z', 100), Allocate(1, 17, 100, 300), SyncData(1)],
+            ]
+            .concat(),
+        ),
+        (
             "unwritten",
             [
                 &[Create(3, "u"), Allocate(3, 0, 0, 16384), Sync(3), Write(3, 0, b'u', 9000)][..],

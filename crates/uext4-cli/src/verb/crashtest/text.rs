@@ -92,6 +92,7 @@ fn calls(text: &mut String, report: &Report, description: &Description) -> std::
 /// Where a call was, if it was not simply done.
 fn place(line: &StepLine) -> &'static str {
     match (line.progress, line.committed) {
+        _ if line.in_part => "  [in the journal in part]",
         (Progress::InFlight, Some(false)) => "  [in flight, not in the journal]",
         (Progress::InFlight, _) => "  [in flight]",
         (Progress::Returned, Some(false)) => "  [returned, not in the journal]",

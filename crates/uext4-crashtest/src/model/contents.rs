@@ -148,7 +148,7 @@ impl History {
                 let changed = events[old..new].iter().map(|event| match &event.what {
                     What::Written { start, range, .. } => self.pieces(*start..start + range.len()),
                     What::Zeroed { range } => self.pieces(range.clone()),
-                    What::Removed | What::Cleared => self.pieces(0..whole),
+                    What::Removed | What::Cleared { .. } => self.pieces(0..whole),
                 });
                 let changed = changed.fold(0, |all, pieces| all | pieces);
                 match sectors & changed {
@@ -205,7 +205,7 @@ impl History {
                     bytes[*start..*start + range.len()].copy_from_slice(&data[range.clone()]);
                 }
                 What::Zeroed { range } => bytes[range.clone()].fill(0),
-                What::Removed | What::Cleared => {}
+                What::Removed | What::Cleared { .. } => {}
             }
         }
         Ok(bytes)

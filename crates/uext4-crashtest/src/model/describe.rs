@@ -86,7 +86,8 @@ impl Explorer {
                         How::Older
                     }
                     Picked::Version(it) if version > it => {
-                        let is_zeros = !allowed.has_data || allowed.zeros == Some(it);
+                        let is_cleared = it > 0 && events[it - 1].what.is_removal();
+                        let is_zeros = is_cleared || !allowed.has_data || allowed.zeros == Some(it);
                         if is_zeros { How::Zeros } else { How::Older }
                     }
                     _ => continue,

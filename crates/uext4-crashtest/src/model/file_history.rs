@@ -128,7 +128,27 @@ impl FileHistory {
     /// A block is marked as unwritten.
     fn was_cleared(&self, at: u64) -> bool {
         let events = self.generations.last().and_then(|now| now.blocks.get(&at)?.last());
-        events.is_some_and(|last| matches!(last.what, What::Cleared))
+        events.is_some_and(|last| matches!(last.what, What::Cleared { .. }))
+    }
+
+    /// The kernel may zero marked blocks beside a new one, with which they become one extent of
+    /// `extent` blocks that are written. `at_once`: what was written since has its place already.
+    pub(super) fn zero_beside(&mut self, index: usize, at: u64, extent: u64, at_once: bool) {
+        let reach = extent.saturating_sub(1);
+        let near = at.saturating_sub(reach)..=at.saturating_add(reach);
+        for (_, events) in self.now().blocks.range_mut(near).filter(|(other, _)| **other != at) {
+            for event in events.iter_mut().rev() {
+                match &mut event.what {
+                    What::Cleared { zeroed } => {
+                        zeroed.get_or_insert(index);
+                        break;
+                    }
+                    What::Removed => break,
+                    What::Written { .. } if at_once => break,
+                    What::Written { .. } | What::Zeroed { .. } => {}
+                }
+            }
+        }
     }
 
     /// Bytes of a block become zeros in the page cache.

@@ -35,14 +35,15 @@ pub(crate) enum What {
     /// The block was taken from the file.
     Removed,
     /// The block was marked as unwritten, and stays: what is written next is written over its data,
-    /// whether the journal has the mark or not.
-    Cleared,
+    /// whether the journal has the mark or not. So is the zeroing of it for a write beside it, the
+    /// first of which was done by the step `zeroed`.
+    Cleared { zeroed: Option<usize> },
 }
 
 impl What {
     /// Nothing of before is in the block any more.
     pub(crate) fn is_removal(&self) -> bool {
-        matches!(self, Self::Removed | Self::Cleared)
+        matches!(self, Self::Removed | Self::Cleared { .. })
     }
 }
 

@@ -25,6 +25,10 @@ pub(crate) const COLLAPSE_RANGE: u32 = 8;
 pub(crate) const ZERO_RANGE: u32 = 16;
 pub(crate) const INSERT_RANGE: u32 = 32;
 
+/// Bytes of an unwritten extent that the kernel zeroes rather than dividing it: the default of
+/// `extent_max_zeroout_kb`.
+const ZEROED_MAX: u64 = 32 << 10;
+
 /// A sync of the trace.
 #[derive(Clone, Debug)]
 pub(crate) struct Sync {
@@ -266,6 +270,12 @@ impl History {
         history.last_change = Some(index);
         let blocks = offset / block..end.div_ceil(block);
         let fresh: Vec<u64> = blocks.clone().filter(|at| !history.is_allocated(*at)).collect();
+        if !self.guarantees.unwritten_blocks() && !direct {
+            let at_once = !self.guarantees.allocates_late();
+            for at in &fresh {
+                history.zero_beside(index, *at, ZEROED_MAX / block, at_once);
+            }
+        }
         for at in blocks.clone() {
             let from = offset.max(at * block);
             let to = end.min((at + 1) * block);
@@ -325,7 +335,7 @@ impl History {
             0 => {}
             PUNCH_HOLE => history.clear(index, &range, &What::Removed),
             // The blocks stay, marked as unwritten.
-            _ => history.clear(index, &range, &What::Cleared),
+            _ => history.clear(index, &range, &What::Cleared { zeroed: None }),
         }
         let now = history.now();
         if mode & (PUNCH_HOLE | KEEP_SIZE) == 0 && range.end > now.size {

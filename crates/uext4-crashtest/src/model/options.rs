@@ -46,7 +46,8 @@ pub(crate) struct BlockOptions {
     pub(crate) oldest: usize,
     /// The newest one.
     pub(crate) newest: usize,
-    /// Those between that cannot be there: marks as unwritten that the journal does not have.
+    /// Those between that cannot be there: marks as unwritten that the journal does not have, and
+    /// whatever it lacks where data goes through it.
     pub(crate) except: Vec<usize>,
     /// The block has data of this file for certain or perhaps: it has a place on the medium.
     pub(crate) has_data: bool,
@@ -188,7 +189,7 @@ impl View<'_> {
                 at < (begin / self.history.block).saturating_add(part)
             }
             // Of a range whose ends lie within blocks: after the size the marks, then the ends.
-            What::Cleared => part > 0,
+            What::Cleared { .. } => part > 0,
             What::Zeroed { .. } | What::Removed => false,
         }
     }
@@ -196,7 +197,7 @@ impl View<'_> {
     fn block(&self, at: u64, events: &[Event]) -> BlockOptions {
         if self.history.guarantees.journals_data() {
             let version = events.iter().take_while(|event| self.in_journal(event, at)).count();
-            return BlockOptions::only(version);
+            return self.journaled_block(events, version);
         }
         let gone =
             events.iter().rposition(|event| event.what.is_removal() && self.in_journal(event, at));
@@ -207,9 +208,9 @@ impl View<'_> {
             .take_while(|event| !is_taken(event) && event.step < self.moment.crash);
         let until = start + visible.count();
         let mut end = until;
-        // A mark as unwritten that the journal does not have clears nothing, but the same block has
-        // what was written after it.
-        let is_mark = |event: &Event| matches!(event.what, What::Cleared);
+        // A mark as unwritten that the journal does not have clears nothing by itself, but the same
+        // block has what was written after it.
+        let is_mark = |event: &Event| event.what.is_removal() && !self.is_zeroed(event);
         while end > start && is_mark(&events[end - 1]) {
             end -= 1;
         }
@@ -220,6 +221,23 @@ impl View<'_> {
         options.stale |= options.has_data
             && self.history.guarantees.reuses_early()
             && taken.is_some_and(|event| self.history.writes_after(event.step, self.moment.crash));
+        options
+    }
+
+    /// A block was marked as unwritten, and zeroed on the medium for a write beside it.
+    fn is_zeroed(&self, event: &Event) -> bool {
+        let What::Cleared { zeroed } = event.what else { return false };
+        zeroed.is_some_and(|step| step < self.moment.crash)
+    }
+
+    /// A block whose data is in the journal up to a version. Only zeros come past it.
+    fn journaled_block(&self, events: &[Event], version: usize) -> BlockOptions {
+        let mut options = BlockOptions::only(version);
+        let after = (version..events.len()).filter(|index| self.is_zeroed(&events[*index]));
+        let zeroed: Vec<usize> = after.map(|index| index + 1).collect();
+        options.newest = zeroed.last().copied().unwrap_or(version);
+        let others = version + 1..options.newest;
+        options.except = others.filter(|version| !zeroed.contains(version)).collect();
         options
     }
 

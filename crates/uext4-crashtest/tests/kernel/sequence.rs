@@ -299,6 +299,17 @@ pub(crate) fn sequences() -> Vec<(&'static str, Vec<Op>)> {
             ]
             .concat(),
         ),
+        // With some options the rest of the marked blocks is zeroed before the journal knows.
+        (
+            "zero-range-neighbours",
+            [
+                &[Write(1, 10000, b'q', 50000), Sync(1), Allocate(1, 16, 0, 57344)][..],
+                &[Write(1, 20480, b'g', 4096), WriteBack(1)],
+                &[Allocate(2, 16, 0, 16384), Write(2, 4096, b'h', 100), WriteBack(2)],
+                &commit(4, "c"),
+            ]
+            .concat(),
+        ),
         (
             "zero-range-unaligned",
             [

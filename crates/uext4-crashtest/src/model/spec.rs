@@ -15,8 +15,8 @@ pub struct StateSpec {
     /// Metadata of the steps before this index is in the journal; at most `crash`.
     pub committed: usize,
     /// Of the last committed step only so many parts are in the journal. The parts of a write are
-    /// its blocks, where it goes there block by block; those of a zeroed range whose ends lie within
-    /// blocks its size, the marks of its whole blocks, and its ends.
+    /// its blocks, where it goes there block by block; those of a zeroed range whose ends lie
+    /// within blocks its size, the marks of its whole blocks, and its ends.
     pub part: Option<u64>,
     /// The sizes that `sizes` does not name.
     pub rest_of_sizes: Rest,

@@ -1,7 +1,7 @@
 //! Calls that have a range: syncs of a part of a file, and holes, zeros and shifts in it.
 
 use crate::common::{BLOCK, Script, base, shown};
-use crate::{NEW, OLD, after_ok, has, runs, states};
+use crate::{OLD, after_ok, has, runs, states};
 
 #[test]
 fn a_write_with_o_dsync_makes_no_other_block_durable() {

@@ -292,14 +292,20 @@ fn user_of(path: &Path, device: u64) -> String {
 fn signature(path: &Path) -> Result<Option<String>> {
     let args = ["-p".as_ref(), "-o".as_ref(), "export".as_ref(), path.as_os_str()];
     let (code, text) = command::status("blkid", &args)?;
-    let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
-    let found = value("TYPE=").or_else(|| value("PTTYPE=")).map(str::to_owned);
     match code {
         Some(2) => Ok(None),
-        Some(0) => Ok(Some(found.unwrap_or_else(|| "something".to_owned()))),
+        Some(0) => Ok(found_in(&text)),
         Some(8) => Ok(Some("several signatures".to_owned())),
         _ => Err(wrong(path, "blkid cannot tell what is on it")),
     }
+}
+
+/// What is on a device by blkid's words. Of an empty partition it says how its disk has it.
+fn found_in(text: &str) -> Option<String> {
+    let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
+    let named = value("TYPE=").or_else(|| value("PTTYPE=")).map(str::to_owned);
+    let is_of_disk = |line: &str| line.starts_with("DEVNAME=") || line.starts_with("PART_ENTRY_");
+    named.or_else(|| (!text.lines().all(is_of_disk)).then(|| "something".to_owned()))
 }
 
 fn copy_data(image: &mut File, device: &File, len: u64) -> io::Result<()> {
@@ -353,6 +359,17 @@ mod tests {
         File::create(file).and_then(|file| file.set_len(8 << 20)).unwrap();
         let args = ["--find".as_ref(), "--show".as_ref(), file.as_os_str()];
         Some(PathBuf::from(command::run("losetup", &args).unwrap().trim()))
+    }
+
+    /// Fault model: an empty partition is told to have something on it.
+    #[test]
+    fn what_blkid_says_of_the_disk_is_nothing_on_a_partition() {
+        let part = "DEVNAME=/dev/sda1\nPART_ENTRY_SCHEME=dos\nPART_ENTRY_TYPE=0x83\n";
+        assert_eq!(found_in(part), None);
+        let found = |more: &str| found_in(&format!("{part}{more}\n"));
+        assert_eq!(found("TYPE=ext4").as_deref(), Some("ext4"));
+        assert_eq!(found("PTTYPE=dos").as_deref(), Some("dos"));
+        assert_eq!(found("LABEL=mine").as_deref(), Some("something"));
     }
 
     /// Fault model: somebody makes a file system between the question and the first write; two runs

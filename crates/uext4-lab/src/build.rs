@@ -34,6 +34,8 @@ use crate::tree_explained::Looking;
 /// mke2fs is ended after this long: with many files in one directory it takes more than ten
 /// minutes.
 const MKE2FS_MAX: Duration = Duration::from_mins(2);
+/// Figure of a build that was ended so.
+pub(crate) const CUT_OFF: &str = "cut_off";
 const READ_BYTES: usize = 1 << 20;
 /// Bytes of a large file system for one inode.
 const BYTES_PER_INODE: u64 = 16 << 10;
@@ -130,7 +132,7 @@ impl Source<'_> {
             check::image(image, Expected::Tree, self.tree)?;
         } else {
             remove(image)?;
-            figures.push(figure("cut_off", 1.0));
+            figures.push(figure(CUT_OFF, 1.0));
             note(&format!("{} was ended; it takes more than {seconds:.0} s", target.name()));
         }
         if target == Target::Uext4 {

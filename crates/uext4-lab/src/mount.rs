@@ -126,6 +126,13 @@ impl Mount {
         self.daemon.as_ref().map(|daemon| daemon.id().cast_signed())
     }
 
+    /// The processes of its daemon and of those below it.
+    pub(crate) fn daemons(&self) -> Vec<i32> {
+        let own = self.daemon();
+        let below = self.below.as_ref().map(|below| below.daemons()).unwrap_or_default();
+        own.into_iter().chain(below).collect()
+    }
+
     /// Most memory that the daemon has used so far, in KiB.
     pub(crate) fn peak_rss_kib(&self) -> Option<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.daemon.as_ref()?.id()));

@@ -5,6 +5,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -74,9 +75,13 @@ impl Looking {
             Opened::Library(volume) => Ok(volume.sync()?),
             Opened::Mount(mount) => {
                 let dir = File::open(mount.dir()).doing("opening the mount")?;
-                // syncfs(2) alone tells no FUSE server to flush; fuse2fs knows no sync of a folder.
-                let _ = rustix::fs::syncfs(&dir).map(|()| dir.sync_all());
-                Ok(())
+                rustix::fs::syncfs(&dir).doing("syncing the mount")?;
+                // That alone tells no FUSE server to flush. One that knows no sync of a folder
+                // leaves it at that.
+                match dir.sync_all() {
+                    Err(error) if !knows_no_sync(&error) => Err(error).doing("syncing the mount"),
+                    _ => Ok(()),
+                }
             }
         }
     }
@@ -84,6 +89,28 @@ impl Looking {
     /// Seconds that looking began and ended in, beside the work.
     pub(crate) fn took_s(&self) -> f64 {
         self.took.take().as_secs_f64()
+    }
+}
+
+/// Whether a server of a mount says by this that it has no call to sync a folder.
+fn knows_no_sync(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::Unsupported | io::ErrorKind::InvalidInput)
+}
+
+/// What the rounds of a candidate gave.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rounds {
+    /// The figure that candidates are compared by; `None` of a round that failed.
+    rates: Vec<Option<f64>>,
+    /// Whether one was ended before it had done.
+    is_cut_off: bool,
+}
+
+impl Rounds {
+    /// Adds a round.
+    pub(crate) fn add(&mut self, rate: Option<f64>, is_cut_off: bool) {
+        self.rates.push(rate);
+        self.is_cut_off |= is_cut_off;
     }
 }
 
@@ -102,7 +129,7 @@ fn operations(work: Work, files: SmallFiles, tree: &Tree) -> u64 {
 
 impl Runner<'_> {
     /// Looks at a run of each candidate, and writes what is seen. `at` is where the run belongs but
-    /// for its target, `rates` are those of the rounds.
+    /// for its target, `rounds` are those that each had.
     ///
     /// # Errors
     /// An early end; a file that cannot be written.
@@ -112,19 +139,19 @@ impl Runner<'_> {
         at: TargetRun,
         how: (Work, Start),
         candidates: &[Candidate],
-        rates: &[Vec<Option<f64>>],
+        rounds: &[Rounds],
         tell: &mut dyn FnMut(Event<'_>),
     ) -> Result<()> {
         let Some(folder) = &plan.explain else { return Ok(()) };
         let run_of = |candidate: &Candidate| TargetRun { target: candidate.target, ..at };
         let known = explain::keys(folder);
-        let wanted = || candidates.iter().zip(rates).filter(|(of, _)| of.variant != AA);
+        let wanted = || candidates.iter().zip(rounds).filter(|(of, _)| of.variant != AA);
         // What was seen is written at once, when all had their turn: a run that goes on looks once.
         if wanted().any(|(of, _)| known.contains(&run_of(of).named(&of.variant).key())) {
             return Ok(());
         }
         let mut all = Vec::new();
-        for (candidate, rates) in wanted() {
+        for (candidate, rounds) in wanted() {
             plan.go_on()?;
             let run = run_of(candidate);
             let name = run.named(&candidate.variant);
@@ -153,7 +180,8 @@ impl Runner<'_> {
                 metric: run.load.metric,
                 operations: self.operations(how.0, run.form),
                 watched_rate: figures.iter().find(of_load).map_or(0.0, |figure| figure.value),
-                rates: rates.clone(),
+                rates: rounds.rates.clone(),
+                is_cut_off: rounds.is_cut_off,
                 seen,
                 timelines: Vec::new(),
             });
@@ -175,7 +203,26 @@ impl Runner<'_> {
 
 #[cfg(test)]
 mod tests {
+    use rustix::io::Errno;
+
     use super::*;
+
+    /// Fault model: an error of the device at the end of a load is taken for a server's lack.
+    #[test]
+    fn only_a_server_that_knows_no_sync_is_let_off() {
+        let of = |errno: Errno| knows_no_sync(&io::Error::from(errno));
+        assert!([Errno::NOSYS, Errno::OPNOTSUPP, Errno::INVAL].into_iter().all(of));
+        assert!(![Errno::IO, Errno::NOSPC, Errno::ROFS, Errno::NOTCONN].into_iter().any(of));
+    }
+
+    #[test]
+    fn a_round_that_was_ended_is_known_of_all() {
+        let mut rounds = Rounds::default();
+        [(Some(1.0), false), (Some(120.0), true), (None, false)]
+            .into_iter()
+            .for_each(|(rate, is_cut_off)| rounds.add(rate, is_cut_off));
+        assert_eq!((rounds.rates.len(), rounds.is_cut_off), (3, true));
+    }
 
     #[test]
     fn operations_are_what_a_load_works_on() {

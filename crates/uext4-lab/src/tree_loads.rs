@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::archive;
 use crate::bench::Candidate;
-use crate::build::Builds;
+use crate::build::{Builds, CUT_OFF};
 use crate::check::{self, Expected};
 use crate::clock::Clock;
 use crate::directory;
@@ -24,7 +24,7 @@ use crate::report::DEFAULT;
 use crate::stage::{self, Medium, Stage};
 use crate::target::{Opened, Target};
 use crate::tree::{self, Tree, scaled};
-use crate::tree_explained::Looking;
+use crate::tree_explained::{Looking, Rounds};
 use crate::worker::Verb;
 
 /// Part of a run that was timed.
@@ -66,7 +66,7 @@ impl<'a> Runner<'a> {
         let candidates = plan.candidates_of(load, targets);
         for form in plan.forms_of(load) {
             for threads in plan.threads_of(load) {
-                let mut rates = vec![Vec::new(); candidates.len()];
+                let mut rounds = vec![Rounds::default(); candidates.len()];
                 let at = |target, round| TargetRun {
                     load,
                     target,
@@ -76,32 +76,35 @@ impl<'a> Runner<'a> {
                     round,
                 };
                 for round in 1..=plan.rounds {
-                    for (candidate, rates) in candidates.iter().zip(&mut rates) {
+                    for (candidate, rounds) in candidates.iter().zip(&mut rounds) {
                         plan.go_on()?;
                         let run = at(candidate.target, round);
-                        rates.push(self.tell_run(run, candidate, how, tell)?);
+                        self.tell_run(run, candidate, how, rounds, tell)?;
                     }
                 }
                 let looked_at = at(Target::Uext4, plan.rounds + 1);
-                self.explain_all(plan, looked_at, how, &candidates, &rates, tell)?;
+                self.explain_all(plan, looked_at, how, &candidates, &rounds, tell)?;
             }
         }
         Ok(())
     }
 
-    /// Returns the figure that candidates are compared by.
+    /// One of the rounds.
     fn tell_run(
         &mut self,
         run: TargetRun,
         candidate: &Candidate,
         how: (Work, Start),
+        rounds: &mut Rounds,
         tell: &mut dyn FnMut(Event<'_>),
-    ) -> Result<Option<f64>> {
+    ) -> Result<()> {
         let name = run.named(&candidate.variant);
         if let Some(known) = self.plan.resumed.figures(&name.key()) {
             // Which part of a load in several it is of is not known any more.
             let has_parts = matches!(how.0, Work::ReadTree | Work::Stat);
-            return Ok(known.get(run.load.metric).copied().filter(|_| !has_parts));
+            let rate = known.get(run.load.metric).copied().filter(|_| !has_parts);
+            rounds.add(rate, known.contains_key(CUT_OFF));
+            return Ok(());
         }
         tell(Event::Run(name));
         let note = &mut |text: &str| tell(Event::Note(run.load, text.to_owned()));
@@ -109,19 +112,20 @@ impl<'a> Runner<'a> {
             Ok(figures) => {
                 let is_it = |f: &&Figure| f.variant == DEFAULT && f.metric == run.load.metric;
                 let rate = figures.iter().find(is_it).map(|figure| figure.value);
+                rounds.add(rate, figures.iter().any(|figure| figure.metric == CUT_OFF));
                 for mut figure in figures {
                     figure.variant = lap_of(&candidate.variant, &figure.variant);
                     tell(Event::Measured(&self.plan.measurement(run, &figure)));
                 }
                 tell(Event::Ended(name));
-                Ok(rate)
             }
             Err(error) => {
                 self.plan.go_on()?;
                 tell(Event::Failed(name, error));
-                Ok(None)
+                rounds.add(None, false);
             }
         }
+        Ok(())
     }
 
     pub(crate) fn small_files(&self, form: Option<Form>) -> SmallFiles {

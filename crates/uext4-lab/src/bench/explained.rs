@@ -93,6 +93,7 @@ impl Bench<'_> {
                 operations,
                 watched_rate: rate.map_or(0.0, |(_, rate)| *rate),
                 rates: rates.clone(),
+                is_cut_off: false,
                 seen,
                 timelines,
             });

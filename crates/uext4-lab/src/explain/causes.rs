@@ -34,7 +34,13 @@ const IDLE: &[&str] = &[
     "io_wq_worker",
     "pipe_read",
     "anon_pipe_read",
+    "fifo_pipe_read",
+    // Who writes into a pipe waits for who reads it, not for the file system.
+    "pipe_write",
+    "anon_pipe_write",
+    "fifo_pipe_write",
     "unix_stream_read_generic",
+    "unix_stream_sendmsg",
     "kthread_worker_fn",
 ];
 
@@ -68,6 +74,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("wb_wait_for_completion", "writeback of data"),
     ("writeback_wait_folios", "writeback of data"),
     ("balance_dirty_pages", "dirty limit"),
+    ("balance_dirty_pages_ratelimited_flags", "dirty limit"),
     ("inode_dio_wait", "direct I/O"),
     ("__iomap_dio_rw", "direct I/O"),
     ("io_cqring_wait", "direct I/O"),
@@ -83,6 +90,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("blk_mq_get_request", "device: queue"),
     ("__folio_lock", "lock: a page"),
     ("folio_lock", "lock: a page"),
+    ("__lock_buffer", "lock: a buffer"),
     ("blk_mq_get_tag", "device: queue"),
     ("rq_qos_wait", "device: queue"),
     ("wbt_wait", "device: queue"),
@@ -119,43 +127,64 @@ const LOCKING: &[&str] = &[
     "__down_common",
     "percpu_down_write",
     "__percpu_down_read",
+    "percpu_rwsem_wait",
     "bit_spin_lock",
 ];
 
+const DIRECTORY: &str = "i_rwsem of a directory";
+/// Two directories: the order of all comes first.
+const RENAME: &str = "i_rwsem of a directory or s_vfs_rename_mutex";
+
 /// Locks by the function that takes them, and sleeps itself for nothing else. Most kernels show no
 /// function of the scheduler, to which those of [`LOCKING`] belong: it is the innermost one then.
+/// Where a function takes two, or has the one that takes the other inlined, both are named. As of
+/// Linux 6.18.
 const LOCKS: &[(&str, &str)] = &[
     ("ext4_map_blocks", "i_data_sem"),
     ("ext4_da_map_blocks", "i_data_sem"),
     ("ext4_truncate", "i_data_sem"),
-    ("ext4_ext_truncate", "i_data_sem"),
     ("ext4_buffered_write_iter", "i_rwsem"),
     ("ext4_file_write_iter", "i_rwsem"),
     ("ext4_dio_write_iter", "i_rwsem"),
-    ("ext4_fallocate", "i_rwsem"),
+    // The second one only where it does more than allocate.
+    ("ext4_fallocate", "i_rwsem or invalidate_lock"),
     ("do_truncate", "i_rwsem"),
-    ("path_openat", "i_rwsem of a directory"),
-    ("open_last_lookups", "i_rwsem of a directory"),
-    ("do_unlinkat", "i_rwsem of a directory"),
-    ("filename_unlinkat", "i_rwsem of a directory"),
-    ("filename_create", "i_rwsem of a directory"),
-    ("do_rmdir", "i_rwsem of a directory"),
-    ("filename_rmdir", "i_rwsem of a directory"),
-    ("do_renameat2", "i_rwsem of a directory"),
-    ("filename_renameat2", "i_rwsem of a directory"),
+    // An image that lies there.
+    ("shmem_file_write_iter", "i_rwsem of a file of tmpfs"),
+    ("vfs_unlink", "i_rwsem"),
+    ("vfs_rename", "i_rwsem"),
+    ("lock_two_nondirectories", "i_rwsem"),
+    ("path_openat", DIRECTORY),
+    ("open_last_lookups", DIRECTORY),
+    ("lookup_slow", DIRECTORY),
+    ("walk_component", DIRECTORY),
+    ("do_unlinkat", DIRECTORY),
+    ("filename_unlinkat", DIRECTORY),
+    ("filename_create", DIRECTORY),
+    ("do_rmdir", DIRECTORY),
+    ("filename_rmdir", DIRECTORY),
+    ("vfs_rmdir", DIRECTORY),
+    ("lock_two_directories", DIRECTORY),
+    ("lock_rename", RENAME),
+    ("do_renameat2", RENAME),
+    ("filename_renameat2", RENAME),
     ("ext4_orphan_add", "s_orphan_lock"),
     ("ext4_orphan_del", "s_orphan_lock"),
     ("ext4_writepages", "s_writepages_rwsem"),
-    ("ext4_mb_init_group", "alloc_sem of a group"),
+    ("__ext4_new_inode", "alloc_sem of a group"),
+    ("ext4_init_inode_table", "alloc_sem of a group"),
     ("vm_mmap_pgoff", "mmap_lock"),
     ("__vm_munmap", "mmap_lock"),
     ("do_mprotect_pkey", "mmap_lock"),
+    ("lock_mm_and_find_vma", "mmap_lock"),
+    ("madvise_lock", "mmap_lock"),
+    ("do_madvise", "mmap_lock"),
     ("madvise_do_behavior", "mmap_lock"),
 ];
 
 /// Locks by a function that sleeps for other things, too.
 const LOCKS_AMONG_OTHERS: &[(&str, &str)] =
-    &[("ext4_sync_file", "i_rwsem"), ("jbd2_journal_commit_transaction", "j_checkpoint_mutex")];
+    &[("jbd2_journal_commit_transaction", "j_checkpoint_mutex")];
 
 /// Functions that say nothing of the cause.
 const GENERIC: &[&str] = &[
@@ -298,6 +327,8 @@ mod tests {
         let read = ["folio_wait_bit", "filemap_read"];
         assert_eq!(cause(&read), Some(Cause::Wait("device: I/O".into())));
         assert_eq!(cause(&["do_nanosleep", "hrtimer_nanosleep"]), Some(Cause::Idle));
+        let written = ["anon_pipe_write", "vfs_write", "ksys_write"];
+        assert_eq!(cause(&written), Some(Cause::Idle));
         // The process that started the daemon of a mount.
         assert_eq!(cause(&["unix_stream_read_generic", "sock_recvmsg"]), Some(Cause::Idle));
         assert_eq!(cause(&["futex_do_wait", "__futex_wait"]), Some(Cause::Futex));
@@ -329,6 +360,18 @@ mod tests {
         // As kernels show it: what belongs to the scheduler is left out.
         let shown = ["path_openat", "do_filp_open", "do_sys_openat2"];
         assert_eq!(cause(&shown), Some(Cause::Lock("i_rwsem of a directory".into())));
+        // One of two: which one is not told.
+        let either = ["ext4_fallocate", "vfs_fallocate", "ksys_fallocate"];
+        assert_eq!(cause(&either), Some(Cause::Lock("i_rwsem or invalidate_lock".into())));
+        let renamed = ["do_renameat2", "__x64_sys_renameat2"];
+        assert_eq!(cause(&renamed), Some(Cause::Lock(RENAME.into())));
+        let both = ["lock_two_directories", "lock_rename", "do_renameat2"];
+        assert_eq!(cause(&both), Some(Cause::Lock(DIRECTORY.into())));
+        // It waits for memory here, and has the lock already.
+        let has_it = ["ext4_ext_truncate", "ext4_truncate", "ext4_setattr"];
+        assert_eq!(cause(&has_it), Some(Cause::Wait("in ext4_ext_truncate".into())));
+        let frozen = ["percpu_rwsem_wait", "ext4_writepages", "do_writepages"];
+        assert_eq!(cause(&frozen), Some(Cause::Lock("s_writepages_rwsem".into())));
         let other = ["jbd2_journal_commit_transaction", "kjournald2"];
         let io_or_lock = Cause::Wait("device: I/O or j_checkpoint_mutex".into());
         assert_eq!(cause(&other), Some(io_or_lock));

@@ -20,13 +20,15 @@ use crate::jbd2_info::{self, Jbd2Info, Mean};
 const STATS: &str = "system.uext4.stats";
 /// Longest value of an extended attribute.
 const STATS_BYTES: usize = 65_536;
-/// Lines of jbd2's `info`, without their number, and how we call them.
+/// Lines of jbd2's `info`, without their number, that are means of all transactions since the
+/// mount, and how we call what they are means of.
 const JBD2_MEANS: &[(&str, &str)] = &[
-    (jbd2_info::HANDLES, "handles_per_txn"),
-    ("blocks per transaction", "blocks_per_txn"),
-    ("logged blocks per transaction", "log_blocks_per_txn"),
-    (jbd2_info::COMMIT, "commit_mean_us"),
+    (jbd2_info::HANDLES, "handles"),
+    ("blocks per transaction", "credits"),
+    ("logged blocks per transaction", "log_blocks"),
 ];
+/// jbd2 keeps no sum of the lengths of commits, only this: the newest one is a quarter of it.
+const JBD2_COMMIT: &str = "commit_moving_average_us";
 /// Lines of jbd2's `info` that are phases.
 const JBD2_PHASES: &[&str] = &[
     "waiting for transaction",
@@ -61,8 +63,10 @@ pub(super) struct Counts {
     pub(super) counts: BTreeMap<String, f64>,
     /// Means.
     pub(super) means: BTreeMap<String, f64>,
-    /// Phases of a commit in their order, in microseconds.
+    /// Phases of a commit in their order: the mean in microseconds.
     pub(super) phases: Vec<(String, f64)>,
+    /// Phases of all commits of jbd2 since the mount, in their order, in microseconds.
+    jbd2_phases: Vec<(String, f64)>,
     /// Durations.
     pub(super) histograms: BTreeMap<String, Reading>,
     /// Waits for locks of the engine in this process, by the rank of the lock: how many, and
@@ -140,6 +144,7 @@ impl Counts {
             self.counts.insert(format!("lock_waits_{name}"), *waits);
         }
         self.locks.retain(|_, (waits, _)| *waits > 0.0);
+        self.add_jbd2_phases(before);
         self.add_means();
         self.histograms.retain(|_, reading| reading.count > 0);
         self
@@ -196,23 +201,41 @@ impl Counts {
     }
 
     fn add_journal(&mut self, info: &Jbd2Info) {
-        let counts = [
-            ("transactions", info.transactions),
-            ("transactions_requested", info.requested),
-            ("handles", info.handles()),
-        ];
+        let counts =
+            [("transactions", info.transactions), ("transactions_requested", info.requested)];
         for (name, count) in counts {
             self.counts.extend(count.map(|count| (name.to_owned(), count as f64)));
         }
+        // Of a mean and what it is of a sum is made: two sums have a difference.
+        let transactions = info.transactions.unwrap_or(0) as f64;
+        for (what, name) in JBD2_MEANS {
+            let mean = match info.transactions {
+                Some(0) => Some(0),
+                _ => info.mean(what),
+            };
+            let sum = mean.map(|mean| mean as f64 * transactions);
+            self.counts.extend(sum.map(|sum| ((*name).to_owned(), sum)));
+        }
         for Mean { value, unit, what } in &info.means {
             let value = *value as f64;
-            if let Some((_, name)) = JBD2_MEANS.iter().find(|(known, _)| known == what) {
-                self.means.insert((*name).to_owned(), value);
+            if what == jbd2_info::COMMIT {
+                self.means.insert(JBD2_COMMIT.to_owned(), value);
             }
             if let Some(phase) = JBD2_PHASES.iter().find(|phase| what.starts_with(**phase)) {
                 let us = if unit == "ms" { value * 1000.0 } else { value };
-                self.phases.push(((*phase).to_owned(), us));
+                self.jbd2_phases.push(((*phase).to_owned(), us * transactions));
             }
+        }
+    }
+
+    /// What each phase of the commits of jbd2 took between two moments, by the commit.
+    fn add_jbd2_phases(&mut self, before: &Self) {
+        let transactions = self.counts.get("transactions").copied().unwrap_or(0.0);
+        for (phase, sum) in std::mem::take(&mut self.jbd2_phases) {
+            let earlier = before.jbd2_phases.iter().find(|(name, _)| *name == phase);
+            let sum = sum - earlier.map_or(0.0, |(_, sum)| *sum);
+            // Means of whole ticks: their sum may seem to have become less.
+            self.phases.push((phase, sum.max(0.0) / transactions.max(1.0)));
         }
     }
 
@@ -296,21 +319,35 @@ mod tests {
     use crate::jbd2_info::tests::INFO;
     use serde_json::json;
 
+    /// Fault model: what was before the run is taken for the run, or the last commits for all.
     #[test]
-    fn what_jbd2_tells_is_understood() {
-        let mut counts = Counts::default();
-        counts.add_journal(&Jbd2Info::parse(INFO));
-        assert_eq!(counts.counts["transactions"], 24.0);
-        assert_eq!(counts.counts["transactions_requested"], 23.0);
-        assert_eq!(
-            (counts.means["handles_per_txn"], counts.means["commit_mean_us"]),
-            (73.0, 13521.0)
-        );
-        assert_eq!(counts.phases[2], ("running transaction".into(), 84_000.0));
-        assert_eq!(counts.phases.len(), 6);
-        let mut none = Counts::default();
-        none.add_journal(&Jbd2Info::default());
-        assert!(none == Counts::default());
+    fn what_jbd2_tells_is_of_the_time_between() {
+        let read = |info: &str| {
+            let mut counts = Counts::default();
+            counts.add_journal(&Jbd2Info::parse(info));
+            counts
+        };
+        let fresh = read("0 transactions (0 requested), each up to 8192 blocks\n");
+        let since_mount = read(INFO).since(&fresh);
+        assert_eq!(since_mount.counts["transactions"], 24.0);
+        assert_eq!(since_mount.counts["transactions_requested"], 23.0);
+        assert_eq!(since_mount.means["handles_per_txn"], 73.0);
+        assert_eq!(since_mount.means[JBD2_COMMIT], 13521.0);
+        assert_eq!(since_mount.phases[2], ("running transaction".into(), 84_000.0));
+        assert_eq!(since_mount.phases.len(), 6);
+        let later = INFO
+            .replace("24 transactions (23", "32 transactions (31")
+            .replace("84ms running", "65ms running")
+            .replace("73 handles", "56 handles");
+        let between = read(&later).since(&read(INFO));
+        assert_eq!(between.counts["transactions"], 8.0);
+        // 32 * 65 - 24 * 84 of 8, and so on.
+        assert_eq!(between.phases[2], ("running transaction".into(), 8_000.0));
+        assert_eq!(between.means["handles_per_txn"], 5.0);
+        assert_eq!(between.means["blocks_per_txn"], 6.0);
+        assert_eq!(between.phases[5], ("logging transaction".into(), 9_000.0));
+        assert!(!between.means.contains_key("commit_mean_us"));
+        assert!(read("") == Counts::default());
     }
 
     #[test]

@@ -14,7 +14,8 @@ const BASIS_MIN: u64 = 30;
 /// Counters and causes that a sentence names.
 const NAMED: usize = 5;
 /// Counters that say what a transaction or an operation is like: told first where they move.
-const TELLING: &[&str] = &["handles_per_txn", "transactions", "commit_mean_us"];
+const TELLING: &[&str] =
+    &["handles_per_txn", "transactions", "commit_mean_us", "commit_moving_average_us"];
 
 /// What counts of a load are divided by, in words.
 fn operation(load: &Load) -> &'static str {

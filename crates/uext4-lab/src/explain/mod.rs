@@ -63,6 +63,8 @@ pub(crate) struct Explained {
     pub(crate) watched_rate: f64,
     /// It in each round, in which nobody looked; `None` where the run failed.
     pub(crate) rates: Vec<Option<f64>>,
+    /// Whether some were ended before they had done.
+    pub(crate) is_cut_off: bool,
     pub(crate) seen: Seen,
     pub(crate) timelines: Vec<Timeline>,
 }

@@ -28,11 +28,25 @@ pub(super) struct Rate {
     #[serde(skip_serializing_if = "Option::is_none")]
     interval: Option<[f64; 2]>,
     rounds: usize,
+    /// Whether rounds of a, and of b, were ended before they had done: it takes longer than that.
+    cut_off: [bool; 2],
+}
+
+/// A ratio with what tells something: a small one is told by how many times slower.
+fn digits(ratio: f64) -> f64 {
+    if ratio < 0.1 { round(ratio * 1000.0) / 1000.0 } else { round(ratio) }
 }
 
 impl Rate {
     pub(super) fn of(a: &Explained, b: &Explained) -> Self {
-        Self::by_rounds(a.metric, (a.rate(), b.rate()), &a.rates, &b.rates)
+        let rate = Self::by_rounds(a.metric, (a.rate(), b.rate()), &a.rates, &b.rates);
+        rate.cut_off([a.is_cut_off, b.is_cut_off])
+    }
+
+    /// The same, of rounds that were ended before they had done: they bound it on one side only.
+    fn cut_off(self, cut_off: [bool; 2]) -> Self {
+        let interval = self.interval.filter(|_| cut_off == [false; 2]);
+        Self { interval, cut_off, ..self }
     }
 
     fn by_rounds(
@@ -52,13 +66,39 @@ impl Rate {
             (None, [ratio, ..]) => *ratio,
             (None, []) => times_as_fast(metric, a, b),
         };
-        let interval = interval.map(|interval| [interval.lower, interval.upper].map(round));
-        Self { metric, a, b, ratio: round(ratio), interval, rounds: ratios.len() }
+        let interval = interval.map(|interval| [interval.lower, interval.upper].map(digits));
+        let (ratio, rounds) = (digits(ratio), ratios.len());
+        Self { metric, a, b, ratio, interval, rounds, cut_off: [false; 2] }
+    }
+
+    /// What is known of rounds that were ended before they had done.
+    fn bound_in_words(&self, what: &str, a: &str, b: &str) -> Option<String> {
+        let (faster, slower) = (self.ratio, 1.0 / self.ratio);
+        let (which, said) = match self.cut_off {
+            [false, false] => return None,
+            [true, true] => {
+                return Some("both were ended before they had done: no ratio is known.".into());
+            }
+            [true, false] if faster >= 1.0 => (a, format!("at least {faster:.1} times as fast")),
+            [true, false] => (a, format!("at most {slower:.1} times slower")),
+            [false, true] if faster >= 1.0 => (b, format!("at most {faster:.1} times as fast")),
+            [false, true] => (b, format!("at least {slower:.1} times slower")),
+        };
+        let rounds = match self.rounds {
+            1 => "one round".to_owned(),
+            rounds => format!("{rounds} rounds"),
+        };
+        Some(format!(
+            "with {what} it was {said} in {rounds}: {which} was ended before it had done."
+        ))
     }
 
     /// What makes how much faster, and how sure that is. `a` and `b` are their names.
     pub(super) fn in_words(&self, what: &str, a: &str, b: &str) -> String {
         let rates = format!("{}: {a} {}, {b} {}", self.metric, number(self.a), number(self.b));
+        if let Some(bound) = self.bound_in_words(what, a, b).filter(|_| self.rounds > 0) {
+            return format!("{rates}; {bound}");
+        }
         let (rounds, ratio) = (self.rounds, self.ratio);
         if let Some([lower, upper]) = self.interval.filter(|_| rounds >= ROUNDS) {
             let basis = |lower: f64, upper: f64| {
@@ -120,6 +160,24 @@ mod tests {
         assert_eq!(seconds, "x makes it 2.00 times as fast (2.00 to 2.00; 5 rounds, 95 %).");
         let unsure = said("iops", &[1.0, 1.0, 1.0, 1.0, 1.0], &[0.7, 1.4, 0.9, 1.2, 1.0]);
         assert!(unsure.starts_with("x makes no difference that is shown (0."), "{unsure}");
+    }
+
+    /// Fault model: seconds of a run that was ended are taken for those of its work.
+    #[test]
+    fn what_was_ended_early_bounds_a_ratio_on_one_side() {
+        let some = [Some(1.0); 5];
+        let said = |b: f64, cut_off| {
+            let rate = Rate::by_rounds("wall_s", (1.0, b), &some, &[Some(b); 5]).cut_off(cut_off);
+            assert_eq!(rate.interval, None);
+            rate.in_words("x", "A", "B").split_once("; ").unwrap().1.to_owned()
+        };
+        let b_ended = "with x it was at least 120.0 times slower in 5 rounds: B was ended before \
+                       it had done.";
+        assert_eq!(said(120.0, [false, true]), b_ended);
+        let a_ended = said(0.5, [true, false]);
+        assert!(a_ended.starts_with("with x it was at least 2.0 times as fast"), "{a_ended}");
+        assert!(said(2.0, [true, false]).starts_with("with x it was at most 2.0 times slower"));
+        assert!(said(2.0, [true, true]).starts_with("both were ended"));
     }
 
     #[test]

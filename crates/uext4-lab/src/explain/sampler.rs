@@ -19,7 +19,7 @@ use uext4::stats::Blocked;
 
 use crate::explain::causes::{self, Cause};
 use crate::explain::counts::{self, Sources};
-use crate::explain::tasks::{Found, Part, Task, Wanted};
+use crate::explain::tasks::{Found, Part, Stack, Task, Wanted};
 
 /// Time between looks.
 const STEP: Duration = Duration::from_millis(10);
@@ -33,8 +33,8 @@ const REFRESH_PART: u32 = 20;
 const ASK: Duration = Duration::from_millis(50);
 /// A sleep for a lock or condition of a program, of which the kernel knows no more.
 const FUTEX: &str = "lock or condition of a program";
-/// A sleep of which nothing is told.
-const ASLEEP: &str = "asleep";
+/// A sleep of which nothing is told: functions of the kernel are for root only.
+const ASLEEP: &str = "asleep (only root is shown what for)";
 
 /// Looks at a cause.
 #[derive(Clone, Debug, Default)]
@@ -238,24 +238,24 @@ impl<'a> Sampler<'a> {
             count(&mut self.slept, task);
         }
         let waits_for = self.blocked.get(&task.id).filter(|_| !is_running);
-        let text = match (is_running, waits_for) {
-            (false, None) => task.read("stack").unwrap_or_default(),
-            _ => String::new(),
+        let shown = match (is_running, waits_for) {
+            (false, None) => task.stack(),
+            _ => Stack::OnProcessor,
         };
-        let stack = causes::parse_stack(&text);
+        let text = if let Stack::Functions(text) = &shown { text } else { "" };
+        let stack = causes::parse_stack(text);
         let Some(seen) = self.sampled.parts.get_mut(&task.part) else { return };
-        let cause = match waits_for {
-            Some(cause) => Some(Cause::Wait((*cause).to_owned())),
-            // The functions are for root only.
-            None if text.is_empty() && !is_running => match task.part {
-                // It ends.
-                Part::Kernel => Some(Cause::Idle),
-                _ => Some(Cause::Wait(ASLEEP.to_owned())),
-            },
-            None => causes::of(&stack),
+        let cause = match (waits_for, &shown) {
+            (Some(cause), _) => Some(Cause::Wait((*cause).to_owned())),
+            (None, Stack::Ended) => return,
+            // What a thread of the kernel waits for is not told at all: mostly for work.
+            (None, Stack::Forbidden) if task.part == Part::Kernel => return,
+            (None, Stack::Forbidden) => Some(Cause::Wait(ASLEEP.to_owned())),
+            (None, Stack::OnProcessor) => None,
+            (None, Stack::Functions(_)) => causes::of(&stack),
         };
         let tally = match cause {
-            // A thread that has just been woken has no functions to show.
+            // It runs, or has just been woken and has no functions to show.
             None => {
                 seen.running_ms += ms;
                 seen.ms += ms;

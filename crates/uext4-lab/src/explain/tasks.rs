@@ -1,12 +1,13 @@
 //! The threads of a run: those that make the load, those that serve it, those of the kernel.
 //!
 //! What: `/proc` names them. Where programs make the load, its threads are those of the children of
-//! this process that are no daemon of a mount. Else they are the threads of this process that are
-//! named so, and those that the thread that runs the load has started without a name; or that one
-//! itself if there are none.
+//! this process that are no daemon of a mount, and that no such daemon has started. Else they are
+//! the threads of this process that are named so, and those that the thread that runs the load has
+//! started without a name; or that one itself if there are none.
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io;
 use std::path::PathBuf;
 
 /// Threads of this process that look at the others.
@@ -40,12 +41,27 @@ impl Task {
         fs::read_to_string(self.folder.join(file)).ok()
     }
 
-    /// Whether it runs, or could.
+    /// Whether it runs, or could; `None` where it has ended.
     pub(super) fn is_running(&self) -> Option<bool> {
         let stat = self.read("stat")?;
         // Its name may have any character, so what follows is found from the end.
         let (_, rest) = stat.rsplit_once(") ")?;
-        Some(rest.starts_with('R'))
+        match rest.chars().next()? {
+            'R' => Some(true),
+            // What nobody has waited for yet, and what is being removed.
+            'Z' | 'X' => None,
+            _ => Some(false),
+        }
+    }
+
+    /// What the kernel shows of the functions that it is in.
+    pub(super) fn stack(&self) -> Stack {
+        match fs::read_to_string(self.folder.join("stack")) {
+            Ok(text) if text.is_empty() => Stack::OnProcessor,
+            Ok(text) => Stack::Functions(text),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Stack::Forbidden,
+            Err(_) => Stack::Ended,
+        }
     }
 
     /// Times that it went to sleep, and times that the processor was taken from it.
@@ -59,6 +75,19 @@ impl Task {
     }
 }
 
+/// What `/proc` says of the functions of the kernel that a thread is in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Stack {
+    /// Its text.
+    Functions(String),
+    /// None are shown of a thread that has a processor: it was woken since it was seen asleep.
+    OnProcessor,
+    /// They are for root only.
+    Forbidden,
+    /// There is no such thread any more.
+    Ended,
+}
+
 /// Whose threads are looked for.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wanted {
@@ -68,8 +97,8 @@ pub(super) struct Wanted {
     pub(super) before: BTreeSet<i32>,
     /// Whether programs may make the load.
     pub(super) has_programs: bool,
-    /// The daemon of the mount.
-    pub(super) daemon: Option<i32>,
+    /// The daemons of the mount, and of those below it.
+    pub(super) daemons: Vec<i32>,
     /// Programs that look at the run.
     pub(super) observer: Option<i32>,
     /// The block device of the file system, as the kernel names it.
@@ -89,12 +118,13 @@ impl Wanted {
         let mut found = Found::default();
         let own = std::process::id().cast_signed();
         let processes = processes();
-        let children = descendants(own, &processes);
+        let children = descendants(&[own], &processes);
+        let servers = descendants(&self.daemons, &processes);
         for process in &processes {
             let id = process.id;
             if id == own {
                 self.add_own(&mut found, id);
-            } else if Some(id) == self.daemon {
+            } else if servers.contains(&id) || self.daemons.contains(&id) {
                 add_all(&mut found, id, Part::Server);
             } else if self.has_programs && children.contains(&id) && Some(id) != self.observer {
                 add_all(&mut found, id, Part::Load);
@@ -183,17 +213,16 @@ pub(super) fn workers() -> Vec<i32> {
     processes().iter().filter(|process| is_worker(process)).map(|process| process.id).collect()
 }
 
-/// The children of a process, and theirs.
-fn descendants(of: i32, processes: &[Process]) -> BTreeSet<i32> {
-    let mut found = BTreeSet::from([of]);
+/// The children of these processes, and theirs.
+fn descendants(of: &[i32], processes: &[Process]) -> BTreeSet<i32> {
+    let mut found: BTreeSet<i32> = of.iter().copied().collect();
     loop {
         let before = found.len();
         let more = processes.iter().filter(|process| found.contains(&process.parent));
         let more: Vec<i32> = more.map(|process| process.id).collect();
         found.extend(more);
         if found.len() == before {
-            found.remove(&of);
-            return found;
+            return found.into_iter().filter(|id| !of.contains(id)).collect();
         }
     }
 }
@@ -216,8 +245,49 @@ fn add_all(found: &mut Found, process: i32, part: Part) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::process::{Command, Stdio};
     use std::sync::mpsc;
     use std::thread;
+
+    /// Fault model: what a daemon starts is taken for a program of the load.
+    #[test]
+    fn what_a_daemon_starts_serves_and_what_has_ended_is_not_looked_at() {
+        // It says when its own child is there.
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "sleep 1000 & echo $!; wait"]).stdout(Stdio::piped());
+        let mut daemon = shell.spawn().unwrap();
+        let mut said = String::new();
+        let stdout = daemon.stdout.take().unwrap();
+        io::BufRead::read_line(&mut io::BufReader::new(stdout), &mut said).unwrap();
+        let below: i32 = said.trim().parse().unwrap();
+        let caller = rustix::thread::gettid().as_raw_nonzero().get();
+        let id = daemon.id().cast_signed();
+        let found = |daemons| {
+            let wanted = Wanted { caller, has_programs: true, daemons, ..Wanted::default() };
+            wanted.find().tasks
+        };
+        let part =
+            |tasks: &[Task], id: i32| tasks.iter().find(|task| task.id == id).map(|task| task.part);
+        let tasks = found(vec![id]);
+        assert_eq!([id, below].map(|id| part(&tasks, id)), [Some(Part::Server); 2]);
+        let as_load = found(Vec::new());
+        assert_eq!([id, below].map(|id| part(&as_load, id)), [Some(Part::Load); 2]);
+        let pid = |id: i32| rustix::process::Pid::from_raw(id).unwrap();
+        rustix::process::kill_process(pid(below), rustix::process::Signal::KILL).unwrap();
+        daemon.kill().unwrap();
+        // Nobody has waited for it yet.
+        let ended = tasks.iter().find(|task| task.id == id).unwrap();
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while ended.is_running().is_some() {
+            assert!(std::time::Instant::now() < deadline, "it does not end");
+            thread::yield_now();
+        }
+        daemon.wait().unwrap();
+        assert_eq!((ended.is_running(), ended.stack()), (None, Stack::Ended));
+        let own = Task { folder: PathBuf::from("/proc/thread-self"), ..ended.clone() };
+        let stack = own.stack();
+        assert!(matches!(stack, Stack::Functions(_) | Stack::Forbidden), "{stack:?}");
+    }
 
     #[test]
     fn threads_of_a_load_are_told_from_others() {
@@ -234,7 +304,7 @@ mod tests {
         assert_eq!((part(id), part(caller)), (Some(Part::Load), None));
         assert!(found.processes.contains(&std::process::id().cast_signed()));
         // Where no program makes the load, a child is none: it may clean up after the run.
-        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
         let child_id = child.id().cast_signed();
         let with = |has_programs| {
             let wanted = Wanted { caller, has_programs, ..Wanted::default() };

@@ -97,7 +97,7 @@ pub(crate) fn watch<T>(
         caller: rustix::thread::gettid().as_raw_nonzero().get(),
         before: tasks::own_threads(),
         has_programs: subject.has_programs,
-        daemon: subject.mount.and_then(Mount::daemon),
+        daemons: subject.mount.map(Mount::daemons).unwrap_or_default(),
         observer: recorder.as_ref().ok().map(Recorder::process),
         device: sources.device_name(),
     };

@@ -42,6 +42,9 @@ const JBD2_PHASES: &[&str] = &[
 /// Phases of a commit of the engine in their order, as its histograms name them.
 const PHASES: &[&str] =
     &["batch wait", "lock", "snapshot", "seal", "data flush", "log write", "log flush", "block"];
+/// Sleeps of joiners, each of which ends with a grant.
+const JOIN_WAITS: &[&str] =
+    &["join_wait_locked", "join_wait_full", "join_wait_log_space", "join_wait_reserved"];
 /// Fewer durations have no mean that tells anything.
 const TIMED_MIN: u64 = 8;
 
@@ -162,6 +165,12 @@ impl Counts {
             if let Some(count) = self.counts.get(count).filter(|_| transactions > 0.0) {
                 self.means.insert(mean.to_owned(), count / transactions);
             }
+        }
+        // One, but where joiners are woken to try again.
+        let waits = JOIN_WAITS.iter().filter_map(|name| self.histograms.get(*name));
+        let waits: u64 = waits.map(|reading| reading.count).sum();
+        if let Some(woken) = self.counts.get("joiners_woken").filter(|_| waits >= TIMED_MIN) {
+            self.means.insert("wakeups_per_join_wait".to_owned(), woken / waits as f64);
         }
         for (name, reading) in &self.histograms {
             if reading.count >= TIMED_MIN {
@@ -371,8 +380,9 @@ mod tests {
     fn what_a_mount_tells_is_understood_and_differences_are_formed() {
         let stats = |commits: u64| {
             let lock = json!({"sum_ns": commits * 1024, "steps": [[1024, commits]]});
-            json!({"counters": {"transactions": commits, "handles": 40},
-                "histograms": {"commit_lock": lock}})
+            json!({"counters": {"transactions": commits, "handles": 40,
+                    "joiners_woken": commits * 3},
+                "histograms": {"commit_lock": lock, "join_wait_full": lock}})
         };
         let (mut before, mut after) = (Counts::default(), Counts::default());
         before.add_stats(&stats(2));
@@ -380,6 +390,7 @@ mod tests {
         let between = after.since(&before);
         assert_eq!((between.counts["transactions"], between.counts["handles"]), (14.0, 0.0));
         assert_eq!(between.means["commit_lock_mean_us"], 1.024);
+        assert_eq!(between.means["wakeups_per_join_wait"], 3.0);
         assert_eq!(between.phases, [("lock".to_owned(), 1.024)]);
     }
 }

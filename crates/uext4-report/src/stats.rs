@@ -8,9 +8,10 @@ pub(crate) const PAIRS_MIN: usize = 5;
 /// again, and its interval is too short.
 const DRAWN_MIN: usize = 10;
 /// Student's t of 95 %, two-sided, of the fewest rounds and of each one more below those.
-const STUDENT: [f64; DRAWN_MIN - PAIRS_MIN] = [2.776, 2.571, 2.447, 2.365, 2.306];
+const STUDENT: [f64; DRAWN_MIN - PAIRS_MIN] =
+    [2.776_445, 2.570_582, 2.446_912, 2.364_624, 2.306_004];
 /// Draws of the bootstrap.
-const DRAWS: usize = 4000;
+const DRAWS: usize = 10_000;
 /// Part of the draws outside an interval.
 const OUTSIDE: f64 = 0.05;
 const SEED: u64 = 0x7565_7874_3462_6f6f;
@@ -109,15 +110,15 @@ fn mean(logs: &[f64]) -> Option<f64> {
     (!logs.is_empty()).then(|| logs.iter().sum::<f64>() / logs.len() as f64)
 }
 
-/// The same draws in every report (xorshift).
+/// The same draws in every report, and in the lab's summary (splitmix64).
 struct Random(u64);
 
 impl Random {
     fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % end as u64) as usize
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let value = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((value ^ (value >> 31)) % end as u64) as usize
     }
 }
 

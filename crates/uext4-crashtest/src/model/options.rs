@@ -230,9 +230,17 @@ impl View<'_> {
         zeroed.is_some_and(|step| step < self.moment.crash)
     }
 
-    /// A block whose data is in the journal up to a version. Only zeros come past it.
+    /// A block whose data is in the journal up to a version. Only zeros go past it: they may be on
+    /// the medium before the journal has the mark, and a replay of what was there may undo them.
     fn journaled_block(&self, events: &[Event], version: usize) -> BlockOptions {
         let mut options = BlockOptions::only(version);
+        if let [before @ .., Event { what: What::Cleared { zeroed: Some(step) }, .. }] =
+            &events[..version]
+            && *step < self.moment.committed
+            && before.last().is_some_and(|event| !event.what.is_removal())
+        {
+            options.oldest = before.len();
+        }
         let after = (version..events.len()).filter(|index| self.is_zeroed(&events[*index]));
         let zeroed: Vec<usize> = after.map(|index| index + 1).collect();
         options.newest = zeroed.last().copied().unwrap_or(version);

@@ -189,6 +189,23 @@ fn what_is_marked_as_unwritten_beside_a_write_may_be_zeros_before_the_mark() {
     }
 }
 
+/// The zeros are no part of the journal, and it has no revoke record of them: seen beside the
+/// kernel.
+#[test]
+fn a_replay_may_undo_zeros_beside_a_write_where_data_is_in_the_journal() {
+    for (mode, options, is_undone) in [("journal", "", true), ("ordered", "nodelalloc", false)] {
+        let mut script = Script::default();
+        script.write(1, 0, &[b'j'; 2 * BLOCK]).sync(1).allocate(1, 16, 0, 3 * BLOCK as u64);
+        script.write(1, 0, &[b'n'; BLOCK]).sync(1).print("ok");
+        let explorer = script.explorer(&base(&[("old", &[b'o'; 3 * BLOCK])]), mode, options);
+        let found = runs(&after_ok(&shown(&explorer, 1000), "/old"));
+        assert!(found.contains(&"n4096 08192".to_owned()), "{found:?}");
+        assert_eq!(found.contains(&"n4096 j4096 04096".to_owned()), is_undone, "{found:?}");
+        // What the journal never had does not come back.
+        assert!(found.iter().all(|it| !it.contains('o')), "{found:?}");
+    }
+}
+
 /// The kernel zeroes it in three handles, and the journal may end after each.
 #[test]
 fn a_zeroed_range_whose_ends_lie_within_blocks_may_be_there_in_part() {

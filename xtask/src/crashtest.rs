@@ -5,6 +5,7 @@
 //! mistake that the short form finds by luck. The programs are those of the tests. And the long
 //! form of the proof of the model beside the kernel's ext4.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -114,12 +115,25 @@ pub(crate) fn run(only: &str) -> Result<(), String> {
 
 /// The proof that the model allows what the kernel's ext4 leaves, with all options.
 pub(crate) fn kernel() -> Result<(), String> {
+    if let Some(why) = no_kernel(machine::is_root()) {
+        return Err(format!("crashtest --kernel: {why}"));
+    }
     let status = workspace::cargo(&["test", "--locked", "--quiet", "--release"])
         .args(["-p", "uext4-crashtest", "--test", "kernel", "--", "--ignored", "--nocapture"])
         .stdin(Stdio::null())
         .status()
         .map_err(|error| format!("crashtest: cannot run cargo: {error}"))?;
     if status.success() { Ok(()) } else { Err(format!("crashtest --kernel: {status}")) }
+}
+
+/// Why there is no kernel's ext4 to compare with, if so.
+fn no_kernel(is_root: bool) -> Option<String> {
+    if !is_root {
+        return Some("it mounts the kernel's ext4, which needs root".to_owned());
+    }
+    let devices = ["/dev/fuse", "/dev/loop-control"];
+    let missing = devices.iter().find(|device| !Path::new(device).exists())?;
+    Some(format!("{missing} is missing"))
 }
 
 impl Row {
@@ -148,5 +162,15 @@ impl Row {
             .map_err(|error| format!("crashtest: cannot run uext4: {error}"))?;
         let both = [output.stdout, output.stderr].concat();
         Ok((output.status.code(), String::from_utf8_lossy(&both).into_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::no_kernel;
+
+    #[test]
+    fn what_proves_nothing_is_no_proof() {
+        assert!(no_kernel(false).is_some_and(|why| why.contains("needs root")));
     }
 }

@@ -102,11 +102,59 @@ fn a_fault_of_the_machine_is_no_verdict() {
         // From some call on everything fails.
         ("exit 1", "[ $n = 1 ]", "after a clean end of the program, and did not before"),
         ("true", &spoil, "directory"),
+        // The kernel does so for want of memory, with the check or a process of it.
+        ("true", "[ $n != 2 ] || kill -9 $$", "no verdict"),
+        ("true", "[ $n != 2 ] || sh -c 'kill -9 $$'", "no verdict"),
     ] {
         let (output, text, error) = test(&Scratch::new(), bad, good);
         assert_eq!(output.status.code(), Some(2), "{text}{error}");
         assert_eq!((text.as_str(), error.lines().count()), ("", 1), "{error}");
         assert!(error.contains(wanted), "no '{wanted}' in: {error}");
+    }
+}
+
+/// Ctrl-C while some command runs that has a daemon, in every part of a test.
+#[test]
+fn an_interruption_leaves_nothing_behind_in_any_part_of_a_test() {
+    if let Some(why) = no_mount() {
+        skip!("{why}");
+    }
+    let stop = "setsid sleep 765432 > held & kill -INT $PPID; exec sleep 765432";
+    // The checks are of the clean end, of three states, and of the clean end.
+    let check = |at: usize| format!("[ $n != {at} ] || {{ {stop}; }}");
+    let bad = format!("{}; exit 1", check(2));
+    let safe = "echo new > g; sync g; mv g f; sync .; echo done";
+    for (part, [setup, run, bad, good], is_kept) in [
+        ("setup", [stop, safe, "true", "true"], false),
+        ("run", ["true", stop, "true", "true"], false),
+        ("first check", ["true", safe, "true", &check(1)], false),
+        ("states", ["true", safe, "true", &check(3)], true),
+        ("shrinking", ["true", PROGRAM, &bad, "true"], true),
+        ("last check", ["true", safe, "true", &check(5)], true),
+    ] {
+        let (scratch, temporary) = (Scratch::new(), Scratch::new());
+        let out = scratch.path("out");
+        let judge = self::check(&scratch.path("."), bad, good);
+        let output = Command::new(UEXT4)
+            .args(["crashtest", "-q", "--jobs", "1", "--states", "3", "--setup", setup])
+            .args(["--run", run, "--check", &judge, "--out"])
+            .arg(&out)
+            .env("TMPDIR", temporary.path("."))
+            .output()
+            .unwrap();
+        let ended = (output.status.signal(), output.status.code());
+        let wanted = if part == "shrinking" { (None, Some(1)) } else { (Some(2), None) };
+        assert_eq!(ended, wanted, "{part}: {output:?}");
+        assert_eq!(out.join("crash.json").exists(), is_kept, "{part}");
+        assert_eq!(out.exists(), is_kept, "{part}");
+        assert_eq!(std::fs::read_dir(temporary.path(".")).unwrap().count(), 0, "{part}");
+        let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
+        assert!(!mounts.contains(temporary.dir.path().to_str().unwrap()), "{part}: {mounts}");
+        let sleepers = std::fs::read_dir("/proc").unwrap().flatten().filter(|process| {
+            let line = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
+            line.starts_with(b"sleep\0765432")
+        });
+        assert_eq!(sleepers.count(), 0, "{part}");
     }
 }
 

@@ -108,9 +108,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 /// Whether a state failed. The last signal that wanted an end is in `heard`.
 fn test(args: &Args, heard: &Arc<AtomicUsize>) -> Result<bool> {
     let plan = plan(args)?;
-    if let Some(folder) = &args.out {
-        check_folder(folder)?;
-    }
+    let is_new = args.out.as_deref().map(check_folder).transpose()?.unwrap_or(false);
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         let number = signal.unsigned_abs() as usize;
         signal_hook::flag::register_usize(signal, Arc::clone(heard), number)
@@ -120,6 +118,10 @@ fn test(args: &Args, heard: &Arc<AtomicUsize>) -> Result<bool> {
     let shown = Shown(Progress::wait("crashtest", "image".to_owned()));
     let outcome = run::test(&plan, &shown);
     drop(shown);
+    if let Some(folder) = args.out.as_deref().filter(|_| is_new && outcome.is_err()) {
+        // There is nothing to keep in it.
+        let _ = std::fs::remove_dir(folder);
+    }
     let outcome = outcome.map_err(|error| Failure::line(&format!("crashtest: {error}")))?;
     let kept = args.out.as_deref().map(|folder| keep(folder, &outcome)).transpose();
     let text = match args.json {
@@ -177,15 +179,18 @@ fn plan(args: &Args) -> Result<Plan> {
     })
 }
 
-/// Refuses a folder that has a result already, before hours are spent on another one.
-fn check_folder(folder: &Path) -> Result<()> {
+/// Refuses a folder that has a result already, before hours are spent on another one. Whether it is
+/// new.
+fn check_folder(folder: &Path) -> Result<bool> {
     for name in [REPORT, IMAGE] {
         let path = folder.join(name);
         if path.symlink_metadata().is_ok() {
             return Err(Why::new("is there already").at("crashtest", path.display()));
         }
     }
-    std::fs::create_dir_all(folder).at("crashtest", folder.display())
+    let is_new = !folder.exists();
+    std::fs::create_dir_all(folder).at("crashtest", folder.display())?;
+    Ok(is_new)
 }
 
 /// Keeps a result in its folder.

@@ -8,6 +8,7 @@ use uext4_device::MemoryDevice;
 
 use super::Plan;
 use super::command::Job;
+use super::killed::Kills;
 use super::mounted::Mounted;
 use super::place::Place;
 use super::said::Said;
@@ -55,14 +56,20 @@ impl<'a> Checker<'a> {
             limit: self.plan.limit,
             stop: &self.plan.stop,
         };
+        let kills = Kills::now();
         let (said, [out, error]) = Said::new()?;
         let ended = job.run(out, error);
         let said = said.end();
-        let failure = ended?.failure();
+        let ended = ended?;
+        let failure = ended.failure();
         mounted.discard()?;
         // A signal to the whole group ends the check as well: that says nothing of the state.
         if failure.is_some() && self.plan.stop.load(Ordering::Relaxed) {
             return Err(Error::new("interrupted"));
+        }
+        if let Some(why) = failure.as_ref().and_then(|_| kills.reason(&ended)) {
+            let text = format!("check: {why}: no verdict; fewer --jobs need less memory");
+            return Err(Error::new(text));
         }
         Ok(Verdict { failure, said })
     }

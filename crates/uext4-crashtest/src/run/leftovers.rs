@@ -29,12 +29,17 @@ const POLL: Duration = Duration::from_millis(1);
 
 /// Commands that run. Its lock is held while processes are looked at and killed: no command begins
 /// meanwhile, and nobody else reaps what was found.
-static COMMANDS: Mutex<Commands> = Mutex::new(Commands { first: None, running: Vec::new() });
+static COMMANDS: Mutex<Commands> =
+    Mutex::new(Commands { first: None, running: Vec::new(), tests: 0, was_parent: false });
 
 /// When commands began, in ticks of the clock since the machine was started.
 struct Commands {
     first: Option<u64>,
     running: Vec<u64>,
+    /// How many have this process as the parent of what is left behind.
+    tests: usize,
+    /// It was that before the first of them.
+    was_parent: bool,
 }
 
 /// A command that runs.
@@ -78,10 +83,29 @@ struct Process {
     began: u64,
 }
 
-/// Makes this process the parent of what its commands leave behind.
-pub(super) fn adopt() {
-    // Without, such processes are found only where they descend from a command that is alive.
-    let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
+/// As long as this is held, this process is the parent of what its commands leave behind.
+pub(super) struct Adopting(());
+
+/// Makes this process that.
+pub(super) fn adopt() -> Adopting {
+    let mut commands = COMMANDS.lock();
+    if commands.tests == 0 {
+        commands.was_parent = matches!(rustix::process::child_subreaper(), Ok(Some(_)));
+        // Without, such processes are found only where they descend from a command that is alive.
+        let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
+    }
+    commands.tests += 1;
+    Adopting(())
+}
+
+impl Drop for Adopting {
+    fn drop(&mut self) {
+        let mut commands = COMMANDS.lock();
+        commands.tests -= 1;
+        if commands.tests == 0 && !commands.was_parent {
+            let _ = rustix::process::set_child_subreaper(None);
+        }
+    }
 }
 
 /// Kills what the commands on `dir` have left, and the one with this process group above all, and
@@ -128,7 +152,9 @@ fn process(pid: Pid) -> Option<Process> {
     let (_, rest) = stat.rsplit_once(')')?;
     let words: Vec<&str> = rest.split_whitespace().collect();
     // proc_pid_stat(5): state, ppid, pgrp; starttime is the 22nd, and 20th from the state on.
-    let number = |at: usize| words.get(at)?.parse().ok().and_then(Pid::from_raw);
+    // One that is being reaped has the group -1.
+    let number =
+        |at: usize| words.get(at)?.parse().ok().filter(|it| *it > 0).and_then(Pid::from_raw);
     let began = words.get(19)?.parse().ok()?;
     Some(Process { pid, parent: number(1), group: number(2), began })
 }
@@ -155,4 +181,20 @@ fn is_of(pid: Pid, dir: &Path) -> bool {
     }
     let files = fs::read_dir(link("fd"));
     files.is_ok_and(|files| files.flatten().any(|file| is_below(&file.path())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_takes_in_nobody_after_the_last_test() {
+        let takes_in = || matches!(rustix::process::child_subreaper(), Ok(Some(_)));
+        let before = takes_in();
+        let (first, second) = (adopt(), adopt());
+        drop(first);
+        assert!(takes_in());
+        drop(second);
+        assert_eq!(takes_in(), before);
+    }
 }

@@ -6,6 +6,7 @@
 
 mod check;
 mod command;
+mod killed;
 mod leftovers;
 mod mounted;
 mod place;
@@ -88,6 +89,7 @@ pub struct Outcome {
 /// enough.
 pub fn test(plan: &Plan, watch: &dyn Watch) -> Result<Outcome> {
     let begin = Instant::now();
+    let _adopting = leftovers::adopt();
     let program = run_program(plan, watch)?;
     let place = Place::new()?;
     let checker = Checker::new(plan, &place, "first")?;
@@ -148,19 +150,36 @@ fn try_states(
         found = Some(smallest);
     }
     let is_interrupted = || plan.stop.load(Ordering::Relaxed);
-    if !is_interrupted() {
-        // A check that fails everywhere by now has judged the machine, not the states.
-        match judge_end() {
-            Ok(verdict) => is_sound(&verdict, "a clean end of the program, and did not before")?,
-            Err(error) => checked.cut_short = checked.cut_short.or(Some(error)),
-        }
-    }
-    if is_interrupted() {
-        checked.cut_short = Some(Error::new("interrupted"));
-    } else if let Some(error) = checked.cut_short.take_if(|_| found.is_none()) {
-        return Err(error);
-    }
+    let verdict = (!is_interrupted()).then(judge_end);
+    // Asked once more: what the check says of a clean end counts only where nobody ended it.
+    checked.cut_short = cut_short(checked.cut_short, found.is_some(), verdict, is_interrupted())?;
     Ok((checked, found))
+}
+
+/// What has ended the test before it was through, if anything has, beside what was found; an error
+/// where that is all there is.
+fn cut_short(
+    before: Option<Error>,
+    has_found: bool,
+    verdict_of_end: Option<Result<Verdict>>,
+    is_interrupted: bool,
+) -> Result<Option<Error>> {
+    if is_interrupted {
+        return Ok(Some(Error::new("interrupted")));
+    }
+    let error = match verdict_of_end.transpose() {
+        Ok(verdict) => {
+            // A check that fails everywhere by now has judged the machine, not the states.
+            let end = "a clean end of the program, and did not before";
+            verdict.map_or(Ok(()), |verdict| is_sound(&verdict, end))?;
+            before
+        }
+        Err(error) => before.or(Some(error)),
+    };
+    match error {
+        Some(error) if !has_found => Err(error),
+        error => Ok(error),
+    }
 }
 
 /// The check has passed on the file system after some end of the program.
@@ -173,4 +192,29 @@ fn is_sound(verdict: &Verdict, end: &str) -> Result<()> {
 
 fn failed(what: &str, why: &str) -> Error {
     Error::new(format!("{what} {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interruption_comes_before_what_the_check_says_at_the_end() {
+        let fails = || Some(Ok(Verdict { failure: Some("exit status 1".into()), said: "".into() }));
+        let text = |result: Result<Option<Error>>| match result {
+            Ok(error) => error.map(|error| error.to_string()),
+            Err(error) => Some(format!("nothing but: {error}")),
+        };
+        for has_found in [true, false] {
+            let interrupted = cut_short(None, has_found, fails(), true);
+            assert_eq!(text(interrupted).as_deref(), Some("interrupted"));
+            let changed = text(cut_short(None, has_found, fails(), false)).unwrap();
+            assert!(changed.contains("did not before"), "{changed}");
+        }
+        let full = || Some(Err(Error::new("full")));
+        assert_eq!(text(cut_short(None, true, full(), false)).as_deref(), Some("full"));
+        let first = Some(Error::new("first"));
+        let both = text(cut_short(first, false, full(), false));
+        assert_eq!(both.as_deref(), Some("nothing but: first"));
+    }
 }

@@ -36,7 +36,7 @@ pub struct Program {
 /// # Errors
 /// No mount, or a command that failed; the line says which.
 pub fn run_program(plan: &Plan, watch: &dyn Watch) -> Result<Program> {
-    super::leftovers::adopt();
+    let _adopting = super::leftovers::adopt();
     let place = Place::new()?;
     let base = base(plan, &place, watch)?;
     watch.begins("run");

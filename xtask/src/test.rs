@@ -22,6 +22,7 @@ const CHECKS: &[(&str, &[&str])] = &[
     ("clippy", &["clippy", "--workspace", "--all-targets", "--locked", "--", "--deny", "warnings"]),
     ("clippy, simulation", &clippy_of("uext4-sim/simulate")),
     ("clippy, schedules", &clippy_of("uext4-sim/shuttle,uext4-sim/injected-faults")),
+    ("clippy, peers", PEERS),
     ("build tests", &["test", "--workspace", "--locked", "--no-run", "--quiet"]),
 ];
 
@@ -31,6 +32,20 @@ const fn clippy_of(features: &'static str) -> [&'static str; 9] {
     let (flag, tail) = ("--features", "--");
     ["clippy", package, "--all-targets", "--locked", flag, features, tail, "--deny", "warnings"]
 }
+
+/// Peers of the lab that are in no other build. Libraries of the workspace, so that what the first
+/// step has looked at stays.
+const PEERS: &[&str] = &[
+    "clippy",
+    "--workspace",
+    "--lib",
+    "--locked",
+    "--features",
+    "uext4-lab/peer-rust-fs-ext4",
+    "--",
+    "--deny",
+    "warnings",
+];
 
 /// `--show-output` so that the reasons of skipped tests can be gathered.
 const TESTS: &[&str] = &["test", "--workspace", "--locked", "--no-fail-fast"];

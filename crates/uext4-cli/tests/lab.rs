@@ -170,6 +170,14 @@ fn a_run_of_nothing_is_wrong_usage() {
         assert!(line.contains("nothing to run") && run.stdout.is_empty(), "{line}");
         assert!(!out.exists(), "{words}");
     }
+    // A peer that is not in every build says how it gets into one.
+    if !cfg!(feature = "peer-rust-fs-ext4") {
+        let words = ["lab", "run", "M4", "--own", "none", "--peer", "rust-fs-ext4"];
+        let run = Command::new(UEXT4).args(words).output().expect("uext4 runs");
+        let line = String::from_utf8_lossy(&run.stderr).into_owned();
+        assert_eq!((run.status.code(), line.lines().count()), (Some(2), 1), "{line}");
+        assert!(line.contains("--features peer-rust-fs-ext4"), "{line}");
+    }
     // What fails before the first run leaves nothing either.
     let mut run = Command::new(UEXT4);
     run.args(["lab", "run", "E3", "--own", "uext4", "--peer", "none", "--store", "disk", "--out"]);

@@ -64,8 +64,10 @@ impl Plan {
                 {
                     let count = u32::try_from(candidates.len()).unwrap_or(u32::MAX);
                     let bytes = (load.room)(self, form, threads, count);
-                    let runs =
-                        candidates.iter().filter(|c| storm::runs_with(c.target, journal, journals));
+                    let runs = candidates.iter().filter(|c| {
+                        c.target.takes_threads(threads)
+                            && storm::runs_with(c.target, journal, journals)
+                    });
                     cells.extend(runs.map(|candidate| Cell {
                         load,
                         form,

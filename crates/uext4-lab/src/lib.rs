@@ -36,6 +36,7 @@ mod fio_timelines;
 pub mod guard;
 mod jbd2_info;
 mod jobs;
+mod laps;
 mod leftovers;
 mod library;
 mod load;
@@ -51,6 +52,8 @@ mod plan;
 mod queued;
 mod record;
 mod report;
+#[cfg(feature = "peer-rust-fs-ext4")]
+mod rust_fs_ext4;
 mod slow_file;
 mod stage;
 mod stored;

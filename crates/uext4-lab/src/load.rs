@@ -206,7 +206,9 @@ impl Load {
         let aged =
             plan.aged && target == Target::Dir && matches!(self.forms, Forms::OnDemand(Form::Aged));
         let aged = aged.then(|| "a mounted file system is not aged".to_owned());
-        no_device.or(aged).or_else(|| (self.obstacle)(target))
+        let no_threads = !plan.threads_of(self).iter().any(|count| target.takes_threads(*count));
+        let no_threads = no_threads.then(|| "it takes one thread".to_owned());
+        no_device.or(aged).or(no_threads).or_else(|| (self.obstacle)(target))
     }
 
     /// The targets that it is run on beside uext4.

@@ -59,6 +59,16 @@ const MOUNTED: &[Target] = &[
     Target::Fuse2fs,
     Target::Bindfs,
 ];
+/// The same, and the library of a peer: small files.
+const SMALL_FILES: &[Target] = &[
+    Target::Uext4,
+    Target::Uext4Mount,
+    Target::Kernel,
+    Target::Dir,
+    Target::Fuse2fs,
+    Target::Bindfs,
+    Target::RustFsExt4,
+];
 const MOUNTED_OR_RAW: &[Target] = &[
     Target::Uext4,
     Target::Uext4Mount,
@@ -108,6 +118,7 @@ const SMALL: Load = Load {
     threads: &[1, 2],
     threads_max: SMALL_FILE_DIRS,
     quick: quick(TREE_QUICK, 1.0, 5, &[1, 2]),
+    targets: SMALL_FILES,
     ..TREE
 };
 

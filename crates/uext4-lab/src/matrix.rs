@@ -134,6 +134,18 @@ mod tests {
         assert_eq!((&*last.options, last.mkfs), ("nodelalloc", plan.mkfs.last().cloned()));
     }
 
+    /// Fault model: a peer for one thread is told as slow with two.
+    #[test]
+    fn a_peer_for_one_thread_runs_with_one() {
+        let load = Load::find("M4").unwrap();
+        let (two, both) = (Plan { threads: vec![2], ..Plan::default() }, Plan::default());
+        let why = load.left_out(&two, Target::RustFsExt4);
+        assert_eq!(why.as_deref(), Some("it takes one thread"));
+        assert_eq!(load.left_out(&both, Target::RustFsExt4), None);
+        assert!(Target::RustFsExt4.takes_threads(1) && !Target::RustFsExt4.takes_threads(2));
+        assert!(Target::Uext4.takes_threads(2));
+    }
+
     #[test]
     fn the_first_own_target_runs_twice() {
         let plan = Plan { aa: true, variants: vec!["nodelalloc".into()], ..Plan::default() };

@@ -30,6 +30,8 @@ pub enum Target {
     Fuse2fs,
     /// bindfs over the kernel's ext4: what FUSE alone costs.
     Bindfs,
+    /// The crate rust-fs-ext4, in this process: not in every build.
+    RustFsExt4,
     /// `mke2fs -d`, for building images.
     Mke2fs,
     /// No file system: the same bytes and flushes, batched by hand.
@@ -38,13 +40,14 @@ pub enum Target {
 
 impl Target {
     /// All of them, uext4 first.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Uext4,
         Self::Uext4Mount,
         Self::Kernel,
         Self::Dir,
         Self::Fuse2fs,
         Self::Bindfs,
+        Self::RustFsExt4,
         Self::Mke2fs,
         Self::Raw,
     ];
@@ -59,6 +62,7 @@ impl Target {
             Self::Dir => "dir",
             Self::Fuse2fs => "fuse2fs",
             Self::Bindfs => "bindfs",
+            Self::RustFsExt4 => "rust-fs-ext4",
             Self::Mke2fs => "mke2fs",
             Self::Raw => "raw",
         }
@@ -92,6 +96,11 @@ impl Target {
     #[must_use]
     pub fn takes(self, load: &Load) -> bool {
         load.targets.contains(&self)
+    }
+
+    /// Whether it can be run with so many threads: calls of rust-fs-ext4 are for one at a time.
+    pub(crate) fn takes_threads(self, threads: u32) -> bool {
+        self != Self::RustFsExt4 || threads == 1
     }
 
     /// Why this machine cannot run it; `None` if it can.
@@ -130,6 +139,13 @@ impl Target {
                 .or_else(|| missing("bindfs"))
                 .or_else(mount::fuse_obstacle),
             Self::Fuse2fs => missing("fuse2fs").or_else(mount::fuse_obstacle),
+            Self::RustFsExt4 if !cfg!(feature = "peer-rust-fs-ext4") => {
+                Some("this build is without it (--features peer-rust-fs-ext4)".to_owned())
+            }
+            // Its own device takes the length of a file.
+            Self::RustFsExt4 => {
+                (plan.route == Route::Device).then(|| "it opens image files alone".to_owned())
+            }
             Self::Mke2fs => missing("mke2fs"),
         }
     }
@@ -183,7 +199,7 @@ impl Target {
                 command.args(["-f", "--multithreaded"]).arg(below.dir()).arg(&dir);
                 Mount::fuse(command, &dir, &log)?.over(below)
             }
-            Self::Uext4 | Self::Dir | Self::Mke2fs | Self::Raw => {
+            Self::Uext4 | Self::Dir | Self::RustFsExt4 | Self::Mke2fs | Self::Raw => {
                 return Err(Error::new("not a mount"));
             }
         };

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use crate::archive;
 use crate::bench::Candidate;
@@ -11,10 +10,11 @@ use crate::check::{self, Expected};
 use crate::clock::Clock;
 use crate::directory;
 use crate::error::{Doing, Error, Result};
-use crate::evidence::{Scene, Served, TargetRun, keep_layout};
+use crate::evidence::{RunName, Scene, Served, TargetRun, keep_layout};
 use crate::explain::Subject;
+use crate::laps::{Lap, figures, lap_of, small_laps};
 use crate::library;
-use crate::load::{Form, Load, SMALL_FILE_DIRS, SMALL_FILES, SmallFiles, Start, WARM_PASSES, Work};
+use crate::load::{Form, Load, SMALL_FILE_DIRS, SMALL_FILES, SmallFiles, Start, Work};
 use crate::machine;
 use crate::mkfs_option::{self, MkfsOptions};
 use crate::mount::Mount;
@@ -26,13 +26,6 @@ use crate::target::{Opened, Target};
 use crate::tree::{self, Tree, scaled};
 use crate::tree_explained::{Looking, Rounds};
 use crate::worker::Verb;
-
-/// Part of a run that was timed.
-struct Lap {
-    variant: &'static str,
-    operations: u64,
-    seconds: f64,
-}
 
 /// What runs of these loads share.
 pub(crate) struct Runner<'a> {
@@ -63,9 +56,11 @@ impl<'a> Runner<'a> {
         targets: &[Target],
         tell: &mut dyn FnMut(Event<'_>),
     ) -> Result<()> {
-        let candidates = plan.candidates_of(load, targets);
+        let all = plan.candidates_of(load, targets);
         for form in plan.forms_of(load) {
             for threads in plan.threads_of(load) {
+                let takes = |candidate: &&Candidate| candidate.target.takes_threads(threads);
+                let candidates: Vec<_> = all.iter().filter(takes).cloned().collect();
                 let mut rounds = vec![Rounds::default(); candidates.len()];
                 let at = |target, round| TargetRun {
                     load,
@@ -168,6 +163,10 @@ impl<'a> Runner<'a> {
                 target.medium(self.plan, image)?
             }
         };
+        #[cfg(feature = "peer-rust-fs-ext4")]
+        if target == Target::RustFsExt4 {
+            return self.on_rust_fs_ext4(run.named(&candidate.variant), (work, files), image);
+        }
         let opened = target.start(self.plan, &self.stage, &medium, &candidate.options)?;
         let job = self.prepare(work, files, &opened, threads)?;
         let scene = Scene {
@@ -188,35 +187,42 @@ impl<'a> Runner<'a> {
         let peak = clock.aside(|| opened.peak_rss_kib());
         opened.end()?;
         medium.sync()?;
-        if let [lap] = &mut laps[..] {
-            // A load that changes the image ends when the change is on it.
-            lap.seconds = clock.seconds() - self.looking.took_s();
-        }
-        let cpu = clock.cpu_seconds();
+        let cpu = self.stop(&clock, &mut laps);
         told.keep()?;
-        let expected = Expected::after(work, target, files);
         let distance = if target == Target::Dir {
-            directory::check(medium.path(), expected, &self.tree)?;
+            directory::check(medium.path(), Expected::after(work, target, files), &self.tree)?;
             medium.release()?;
             None
         } else {
             medium.release()?;
-            let distance = check::image(image, expected, &self.tree)?;
-            if matches!(work, Work::Unpack | Work::Create) {
-                keep_layout(self.plan, run.named(&candidate.variant), image)?;
-            }
-            distance
+            self.judge(run.named(&candidate.variant), (work, files), image)?
         };
-        let mut figures: Vec<Figure> = laps.iter().map(|lap| lap.figure(load)).collect();
-        let extra = [
-            ("cpu_s", cpu),
-            ("peak_rss_kib", peak.map(|kib| kib as f64)),
-            ("neighbour_distance_kib", distance.filter(|_| work == Work::Create)),
-        ];
-        figures.extend(extra.into_iter().filter_map(|(metric, value)| {
-            Some(Figure { variant: DEFAULT.into(), metric, value: value? })
-        }));
-        Ok(figures)
+        Ok(figures(load, &laps, [cpu, peak.map(|kib| kib as f64), distance]))
+    }
+
+    /// Ends the lap of a load that changes the image: now the change is on it. Returns the
+    /// processor time of the load, in seconds.
+    pub(crate) fn stop(&self, clock: &Clock, laps: &mut [Lap]) -> Option<f64> {
+        if let [lap] = laps {
+            lap.seconds = clock.seconds() - self.looking.took_s();
+        }
+        clock.cpu_seconds()
+    }
+
+    /// Whether the image is what a load should have made of it. Returns how far apart small files
+    /// lie, of the load that creates them.
+    pub(crate) fn judge(
+        &self,
+        name: RunName<'_>,
+        (work, files): (Work, SmallFiles),
+        image: &Path,
+    ) -> Result<Option<f64>> {
+        let expected = Expected::after(work, name.run.target, files);
+        let distance = check::image(image, expected, &self.tree)?;
+        if matches!(work, Work::Unpack | Work::Create) {
+            keep_layout(self.plan, name, image)?;
+        }
+        Ok(distance.filter(|_| work == Work::Create))
     }
 
     /// What has to be there before the clock starts.
@@ -295,17 +301,12 @@ impl<'a> Runner<'a> {
                     Lap::time("warm", self.tree.bytes(), &mut read)?,
                 ]);
             }
-            (Work::Stat, _) => {
-                let fresh = Lap::time("fresh", operations, &mut pass)?;
-                let warm = Lap::time("default", operations * u64::from(WARM_PASSES), &mut || {
-                    (0..WARM_PASSES).try_for_each(|_| pass())
-                })?;
-                return Ok(vec![fresh, warm]);
+            (Work::Create | Work::Stat | Work::Unlink, _) => {
+                return small_laps(work, operations, &mut pass);
             }
-            (Work::Create | Work::Unlink, _) => pass()?,
             (Work::Build, _) => return Err(Error::new("not a load of this kind")),
         }
-        Ok(vec![Lap { variant: "default", operations, seconds: 0.0 }])
+        Ok(vec![Lap::whole(operations)])
     }
 
     /// Makes what a load starts from on an empty file system.
@@ -375,34 +376,5 @@ impl<'a> Runner<'a> {
         check::image(&image, Expected::before(start, self.files_of(start)), &self.tree)?;
         self.bases.insert(key, image.clone());
         Ok(image)
-    }
-}
-
-/// The variant of a part of a load: where that is not the whole of it, its name comes last.
-fn lap_of(variant: &str, lap: &str) -> String {
-    match (variant, lap) {
-        (_, DEFAULT) => variant.to_owned(),
-        (DEFAULT, _) => lap.to_owned(),
-        _ => format!("{variant},{lap}"),
-    }
-}
-
-impl Lap {
-    fn time(
-        variant: &'static str,
-        operations: u64,
-        work: &mut dyn FnMut() -> Result<()>,
-    ) -> Result<Self> {
-        let began = Instant::now();
-        work()?;
-        Ok(Self { variant, operations, seconds: began.elapsed().as_secs_f64() })
-    }
-
-    fn figure(&self, load: &Load) -> Figure {
-        let value = match load.metric {
-            "ops_per_s" => self.operations as f64 / self.seconds,
-            _ => self.seconds,
-        };
-        Figure { variant: self.variant.into(), metric: load.metric, value }
     }
 }

@@ -337,6 +337,43 @@ fn an_earlier_explanation_is_not_judged() {
     assert!(said.contains("explanation of an earlier run") && check.stdout.is_empty(), "{said}");
 }
 
+/// Where perf(1) may not look, the process looks at itself, and leaves nothing where others keep
+/// what is temporary.
+#[test]
+#[cfg(feature = "sampler")]
+fn there_is_a_profile_where_perf_is_forbidden() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let scratch = Scratch::new();
+    let [out, programs, temporary] = ["out", "bin", "tmp"].map(|name| scratch.path(name));
+    [&programs, &temporary].map(|dir| std::fs::create_dir(dir).expect("a folder"));
+    let perf = programs.join("perf");
+    std::fs::write(&perf, "#!/bin/sh\necho not permitted >&2\nexit 1\n").expect("a file");
+    std::fs::set_permissions(&perf, PermissionsExt::from_mode(0o755)).expect("permissions");
+    let path = std::env::var("PATH").unwrap_or_default();
+    let mut lab = Command::new(UEXT4);
+    let words = "lab run E3 --store ram --own uext4 --peer none --rounds 1 --seconds 1 --threads 2 \
+                 --no-aa --explain --out";
+    lab.args(words.split_whitespace()).arg(&out).env("TMPDIR", &temporary);
+    lab.env("PATH", format!("{}:{path}", programs.display()));
+    let done = lab.output().expect("uext4 runs");
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(done.status.code(), Some(0), "{said}");
+    let text = |name: &str| std::fs::read_to_string(out.join(name)).expect("a file of the run");
+    let all: serde_json::Value = serde_json::from_str(&text("explain.json")).expect("JSON");
+    let run = &all["runs"][0];
+    let by = run["profile_by"].as_str().unwrap_or_default();
+    assert!(by.starts_with("a sampler in this process") && by.contains("not permitted"), "{run}");
+    let folded = text(&format!("profile/{}.folded", run["key"].as_str().expect("a key")));
+    assert!(!folded.contains("::inside::spin"), "{folded}");
+    let functions = folded.split([';', ' ', '\n']);
+    let mut of_engine = functions.filter(|name| name.starts_with("uext4::"));
+    let report = text("report.html");
+    assert!(of_engine.any(|name| report.contains(name)), "{folded}");
+    let left: Vec<_> = temporary.read_dir().expect("a folder").collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
 /// A matrix is told by its plan; a word that means nothing costs nothing.
 #[test]
 fn bad_words_are_one_line_and_the_matrix_is_planned() {

@@ -106,9 +106,9 @@ fn loads_on_files_are_explained_by_the_file() {
 fn files_of(run: &Value, folder: &Path) {
     let key = run["key"].as_str().unwrap();
     let stacks = folder.join(format!("profile/{key}.folded"));
-    // Where perf is missing or forbidden the reason stands here.
-    assert_eq!(run["profile"].is_string(), stacks.exists(), "{key}");
-    assert_ne!(run["profile"].is_string(), run["profile_missing"].is_string(), "{key}");
+    // What took it, or the reason why there is none, stands here.
+    assert_eq!(run["profile_by"].is_string(), stacks.exists(), "{key}");
+    assert_ne!(run["profile_by"].is_string(), run["profile_missing"].is_string(), "{key}");
     if let Ok(text) = fs::read_to_string(stacks) {
         let is_line =
             |line: &str| line.rsplit_once(' ').is_some_and(|(_, n)| n.parse::<u64>().is_ok());

@@ -8,7 +8,9 @@
 //! | module | what it is |
 //! |---|---|
 //! | `watch` | a run that is looked at |
+//! | `profiler` | who takes the CPU profile of a run |
 //! | `stacks` | CPU profiles by perf(1) |
+//! | `inside` | CPU profiles by a sampler in this process (feature `sampler`) |
 //! | `sampler` | what threads wait for |
 //! | `tasks` | which threads there are |
 //! | `causes` | functions of the kernel as causes |
@@ -26,6 +28,9 @@ mod counts;
 mod difference;
 mod explanation;
 mod files;
+#[cfg(feature = "sampler")]
+mod inside;
+mod profiler;
 mod rate;
 mod sampler;
 mod stacks;
@@ -105,7 +110,7 @@ impl Explained {
             "operations": self.operations,
             "seconds": files::round(self.seen.sampled.seconds),
             "looking_cpu_s": files::round(self.seen.looking_cpu_s),
-            "profile": profile,
+            "profile_by": profile,
             "profile_missing": missing,
             "counters": counts.counts,
             "means": counts.means,

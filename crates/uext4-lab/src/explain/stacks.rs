@@ -195,15 +195,29 @@ impl Drop for Recorder {
     }
 }
 
+/// Stacks and how often each was seen.
+#[derive(Debug, Default)]
+pub(super) struct Counted(BTreeMap<String, u64>);
+
+impl Counted {
+    /// Adds a stack that was seen so often.
+    pub(super) fn add(&mut self, stack: String, count: u64) {
+        *self.0.entry(stack).or_default() += count;
+    }
+
+    /// A line of each.
+    pub(super) fn folded(&self) -> String {
+        self.0.iter().map(|(stack, count)| format!("{stack} {count}\n")).collect()
+    }
+}
+
 /// Folds what `perf script` says.
 fn fold(said: &str, keep: &Keep) -> String {
-    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
-    for sample in said.split("\n\n") {
-        if let Some(stack) = stack(sample, keep) {
-            *counts.entry(stack).or_default() += 1;
-        }
-    }
-    counts.iter().map(|(stack, count)| format!("{stack} {count}\n")).collect()
+    let mut counted = Counted::default();
+    said.split("\n\n").filter_map(|sample| stack(sample, keep)).for_each(|stack| {
+        counted.add(stack, 1);
+    });
+    counted.folded()
 }
 
 /// The stack of a sample, if it is to be kept.
@@ -235,7 +249,11 @@ fn works_for_it(name: &str, functions: &[String], keep: &Keep) -> bool {
 
 /// The function of a line: an address, a name. Unknown ones of one program are one function.
 fn function(line: &str) -> Option<String> {
-    let (_, name) = line.trim().split_once(' ')?;
+    named(line.trim().split_once(' ')?.1)
+}
+
+/// The name of a function as a word of a folded stack.
+pub(super) fn named(name: &str) -> Option<String> {
     let name = name.trim();
     // What the compiler adds to tell functions of one name apart.
     let name = match name.rsplit_once("::h") {
@@ -248,7 +266,7 @@ fn function(line: &str) -> Option<String> {
 }
 
 /// The name of a thread without what tells it from its like.
-fn group(name: &str) -> &str {
+pub(super) fn group(name: &str) -> &str {
     if let Some((kind, _)) = name.split_once('/') {
         return kind;
     }

@@ -11,8 +11,9 @@ use uext4::Volume;
 
 use crate::error::{Doing, Error, Result};
 use crate::explain::counts::{Counts, Sources};
+use crate::explain::profiler::Profiler;
 use crate::explain::sampler::{Sampled, Sampler};
-use crate::explain::stacks::{Keep, Recorder};
+use crate::explain::stacks::Keep;
 use crate::explain::tasks::{self, OBSERVER, Wanted};
 use crate::mount::Mount;
 use crate::stage::Medium;
@@ -86,7 +87,7 @@ pub(crate) fn watch<T>(
     work: impl FnOnce() -> Result<T>,
 ) -> Result<(T, Seen)> {
     let folder = tempfile::tempdir_in(folder).doing("making a folder")?;
-    let recorder = Recorder::begin(folder.path());
+    let profiler = Profiler::begin(folder.path(), subject.has_programs);
     let sources = Sources {
         volume: subject.volume,
         mount: subject.mount.map(Mount::dir),
@@ -98,7 +99,7 @@ pub(crate) fn watch<T>(
         before: tasks::own_threads(),
         has_programs: subject.has_programs,
         daemons: subject.mount.map(Mount::daemons).unwrap_or_default(),
-        observer: recorder.as_ref().ok().map(Recorder::process),
+        observer: profiler.as_ref().ok().and_then(Profiler::process),
         device: sources.device_name(),
     };
     let before = sources.read();
@@ -120,13 +121,14 @@ pub(crate) fn watch<T>(
     let counts = sources.read().since(&before);
     let keep = Keep { processes: sampled.processes.clone(), device: wanted.device };
     let mut looking_cpu_s = sampled.cpu_s;
-    let profile = recorder.and_then(|mut recorder| {
-        looking_cpu_s += recorder.end()?;
-        Ok((recorder.folded(&keep)?, recorder.by()))
-    });
-    let (profile, profiled_by) = match profile {
-        Ok((folded, _)) if folded.is_empty() => (None, "no stack was seen in the time".to_owned()),
-        Ok((folded, by)) => (Some(folded), by),
+    let (profile, profiled_by) = match profiler.and_then(|profiler| profiler.end(&keep)) {
+        Ok(profile) => {
+            looking_cpu_s += profile.cpu_s;
+            match profile.folded.is_empty() {
+                true => (None, format!("no stack was seen in the time by {}", profile.by)),
+                false => (Some(profile.folded), profile.by),
+            }
+        }
         Err(why) => (None, why.to_string()),
     };
     Ok((done?, Seen { sampled, counts, profile, profiled_by, looking_cpu_s }))

@@ -152,7 +152,7 @@ fn an_interruption_leaves_nothing_behind_in_any_part_of_a_test() {
         assert!(!mounts.contains(temporary.dir.path().to_str().unwrap()), "{part}: {mounts}");
         let sleepers = std::fs::read_dir("/proc").unwrap().flatten().filter(|process| {
             let line = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
-            line.starts_with(b"sleep\0765432")
+            line.starts_with(b"sleep\x00765432")
         });
         assert_eq!(sleepers.count(), 0, "{part}");
     }

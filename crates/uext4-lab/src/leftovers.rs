@@ -15,6 +15,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs;
 use std::io::{self, BufRead, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -94,6 +95,8 @@ impl Watch {
             .args(["lab", "worker", "watch", token()])
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
+            // Signals of the terminal are for the run.
+            .process_group(0)
             .spawn()
             .doing("starting what cleans up")?;
         let pipe = child.stdin.take();
@@ -126,8 +129,6 @@ impl Drop for Watch {
 /// Wrong arguments; what could not be taken away.
 pub(crate) fn watch(args: &[OsString]) -> Result<()> {
     let [token] = args else { return Err(Error::new("watch: wrong arguments")) };
-    // Signals of the terminal are for the run.
-    let _ = rustix::process::setsid();
     let Some(folders) = folders_of(io::stdin().lock()).doing("watch: input")? else {
         return Ok(());
     };
@@ -273,7 +274,12 @@ fn processes(token: &OsStr) -> Vec<Pid> {
 
 /// Mounts in those folders, in the order in which they were made.
 fn mounts_in(folders: &[PathBuf]) -> Vec<PathBuf> {
-    let table = fs::read_to_string(mount_table::FILE).unwrap_or_default();
+    mounts_of(fs::read(mount_table::FILE), folders)
+}
+
+/// Where the table cannot be read each folder counts as a mount: what lies in one is not removed.
+fn mounts_of(table: io::Result<Vec<u8>>, folders: &[PathBuf]) -> Vec<PathBuf> {
+    let Ok(table) = table else { return folders.to_vec() };
     let dirs = mount_table::dirs(&table);
     dirs.filter(|dir| folders.iter().any(|folder| dir.starts_with(folder))).collect()
 }
@@ -309,6 +315,17 @@ mod tests {
         assert_eq!(folders(b"/a/b\n/uext4-lab-1-x\0"), Some(vec![own]));
         assert_eq!(folders(b"/home\0uext4-lab-1\0/a/uext4-lab-1"), Some(vec![]));
         assert_eq!(folders(b"/a/uext4-lab-1-x\0\0"), None);
+    }
+
+    /// Fault model: a mount that is not seen, and whose files go with the folder: the table cannot
+    /// be read, or another mount has a name that is no text.
+    #[test]
+    fn what_cannot_be_read_counts_as_a_mount() {
+        let folders = [PathBuf::from("/a/uext4-lab-1-x")];
+        assert_eq!(mounts_of(Err(io::ErrorKind::OutOfMemory.into()), &folders), folders);
+        let table = b"1 1 0:1 / /\xff rw - x y z\n2 1 0:2 / /a/uext4-lab-1-x/mnt rw - x y z\n";
+        assert_eq!(mounts_of(Ok(table.to_vec()), &folders), [folders[0].join("mnt")]);
+        assert!(mounts_of(Ok(Vec::new()), &folders).is_empty());
     }
 
     /// Fault model: what does not go is left without a word.

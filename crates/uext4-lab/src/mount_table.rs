@@ -8,9 +8,9 @@ use std::path::PathBuf;
 pub(crate) const FILE: &str = "/proc/self/mountinfo";
 
 /// A path of the table, in which the kernel writes some characters as `\040`.
-pub(crate) fn path(field: &str) -> PathBuf {
-    let mut bytes = Vec::with_capacity(field.len());
-    let mut rest = field.as_bytes();
+pub(crate) fn path(field: impl AsRef<[u8]>) -> PathBuf {
+    let mut rest = field.as_ref();
+    let mut bytes = Vec::with_capacity(rest.len());
     while let [first, after @ ..] = rest {
         let digits = after.get(..3).filter(|_| *first == b'\\');
         let byte = digits.and_then(|digits| std::str::from_utf8(digits).ok());
@@ -28,9 +28,10 @@ pub(crate) fn path(field: &str) -> PathBuf {
     OsString::from_vec(bytes).into()
 }
 
-/// The directories of the table's mounts, in the order in which they were made.
-pub(crate) fn dirs(table: &str) -> impl Iterator<Item = PathBuf> + '_ {
-    table.lines().filter_map(|line| line.split(' ').nth(4)).map(path)
+/// The directories of the table's mounts, in the order in which they were made. Names are bytes.
+pub(crate) fn dirs(table: &[u8]) -> impl Iterator<Item = PathBuf> + '_ {
+    let lines = table.split(|byte| *byte == b'\n');
+    lines.filter_map(|line| line.split(|byte| *byte == b' ').nth(4)).map(path)
 }
 
 #[cfg(test)]
@@ -46,6 +47,6 @@ mod tests {
         let table =
             "36 35 98:0 / /mnt rw - ext4 /dev/a rw\n40 35 0:5 / /m\\040n rw - tmpfs none rw\n";
         let wanted = [Path::new("/mnt"), Path::new("/m n")];
-        assert_eq!(dirs(table).collect::<Vec<_>>(), wanted);
+        assert_eq!(dirs(table.as_bytes()).collect::<Vec<_>>(), wanted);
     }
 }

@@ -237,11 +237,19 @@ impl View<'_> {
         if let [before @ .., Event { what: What::Cleared { zeroed: Some(step) }, .. }] =
             &events[..version]
             && *step < self.moment.committed
-            && before.last().is_some_and(|event| !event.what.is_removal())
         {
-            options.oldest = before.len();
+            // Marks are no end of that: only blocks that were given away are revoked.
+            let is_mark = |event: &&Event| matches!(event.what, What::Cleared { .. });
+            let marks = before.iter().rev().take_while(is_mark).count();
+            let start = before.len() - marks;
+            if start > 0 && !before[start - 1].what.is_removal() {
+                options.oldest = start;
+            }
         }
-        let after = (version..events.len()).filter(|index| self.is_zeroed(&events[*index]));
+        // What comes after the blocks were given away is in other blocks.
+        let end = events[version..].iter().position(|event| matches!(event.what, What::Removed));
+        let end = end.map_or(events.len(), |index| version + index);
+        let after = (version..end).filter(|index| self.is_zeroed(&events[*index]));
         let zeroed: Vec<usize> = after.map(|index| index + 1).collect();
         options.newest = zeroed.last().copied().unwrap_or(version);
         let others = version + 1..options.newest;

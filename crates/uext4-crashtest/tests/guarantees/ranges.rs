@@ -152,6 +152,25 @@ fn what_is_written_after_zero_range_may_be_there_before_the_mark() {
     assert!(journal.iter().all(|it| !(it.contains('n') && it.contains('o'))), "{journal:?}");
 }
 
+/// Zeros beside a write go to the blocks that the file has then: not to those that it had before a
+/// truncation.
+#[test]
+fn zeros_beside_a_write_are_not_those_of_blocks_that_were_given_away() {
+    let (old, whole) = (vec![b'o'; 10 * BLOCK], 10 * BLOCK as u64);
+    let mut script = Script::default();
+    script.truncate(1, whole, 0).write(1, 0, &[b'a'; 10 * BLOCK]);
+    script.allocate(1, 16, 0, whole).write(1, 0, &[b'n'; BLOCK]).print("ok");
+    let found = shown(&script.explorer(&base(&[("old", &old)]), "journal", ""), 1000);
+    let found: Vec<Vec<u8>> = after_ok(&found, "/old").into_iter().flatten().collect();
+    assert!(found.contains(&old));
+    let is_mixed = |file: &Vec<u8>| file.contains(&b'o') && *file != old;
+    assert!(
+        !found.iter().any(is_mixed),
+        "{:?}",
+        runs(&found.into_iter().map(Some).collect::<Vec<_>>())
+    );
+}
+
 /// Where blocks are not converted after their data was written, the kernel zeroes what is marked
 /// as unwritten beside a write, up to 32 KiB, and goes by no journal.
 #[test]

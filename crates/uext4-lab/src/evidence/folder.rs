@@ -234,13 +234,15 @@ impl Evidence {
     /// It cannot be removed.
     pub fn discard(self) -> Result<()> {
         let remove = || {
-            for name in ["env.json", "events.jsonl", "raw.jsonl", "runs.jsonl", "plan.json"] {
-                fs::remove_file(self.dir.join(name))?;
-            }
             // Of a run that does not count.
             match fs::remove_dir_all(self.dir.join("tools")) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
+            }
+            // As long as the last two are there the run can go on; with the last one alone the
+            // folder can be had by another.
+            for name in ["events.jsonl", "raw.jsonl", "runs.jsonl", "plan.json", "env.json"] {
+                fs::remove_file(self.dir.join(name))?;
             }
             if self.is_made { fs::remove_dir(&self.dir) } else { Ok(()) }
         };

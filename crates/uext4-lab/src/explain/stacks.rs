@@ -174,16 +174,26 @@ impl Recorder {
         leftovers::mark(&mut perf);
         perf.args(["script", "-F", "comm,pid,tid,ip,sym", "--no-inline", "--full-source-path"]);
         // The callers of others are not looked for: that takes long.
-        let processes = keep.processes.iter().copied().chain(tasks::workers());
-        let processes: Vec<String> = processes.map(|id| id.to_string()).collect();
-        perf.arg(format!("--pid={}", processes.join(",")));
-        let said = perf.arg("-i").arg(&self.data).stderr(Stdio::null()).output();
-        let said = said.doing("perf script")?;
+        perf.arg(format!("--pid={}", once_each(&keep.processes, tasks::workers())));
+        let said = perf.arg("-i").arg(&self.data).output().doing("perf script")?;
+        let complaint = String::from_utf8_lossy(&said.stderr);
+        let complaint = complaint.lines().find(|line| !line.trim().is_empty());
         if !said.status.success() {
-            return Err(Error::new(format!("perf script ended with {}", said.status)));
+            let complaint = complaint.unwrap_or_default();
+            return Err(Error::new(format!("perf script: {}: {complaint}", said.status)));
+        }
+        // What it does not understand it may say with a status of 0.
+        if let (true, Some(complaint)) = (said.stdout.is_empty(), complaint) {
+            return Err(Error::new(format!("perf script: {complaint}")));
         }
         Ok(fold(&String::from_utf8_lossy(&said.stdout), keep))
     }
+}
+
+/// A list for perf script, which shows nothing at all where a number stands twice.
+fn once_each(processes: &BTreeSet<i32>, workers: Vec<i32>) -> String {
+    let all: BTreeSet<i32> = processes.iter().copied().chain(workers).collect();
+    all.iter().map(i32::to_string).collect::<Vec<_>>().join(",")
 }
 
 impl Drop for Recorder {
@@ -279,6 +289,13 @@ pub(super) fn group(name: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Fault model: threads of the kernel that work for the run, and are in both lists, take the
+    /// profile of every run on the kernel with them.
+    #[test]
+    fn a_process_of_two_lists_is_named_once() {
+        assert_eq!(once_each(&BTreeSet::from([15040, 7]), vec![9, 15040]), "7,9,15040");
+    }
 
     const SAID: &str = "\
 load-17  100/117 

@@ -69,8 +69,7 @@ pub(crate) fn run(
     log: &Path,
 ) -> Result<StormOutcome> {
     let mut args = job(shape, dir);
-    let seconds = limits.time.as_secs_f64().ceil().max(1.0);
-    args.push(format!("--runtime={seconds}"));
+    args.push(format!("--runtime={}ms", limits.time.as_millis().max(1)));
     match limits.operations {
         Some(count) => args.push(format!("--number_ios={count}")),
         None => args.push("--time_based".into()),

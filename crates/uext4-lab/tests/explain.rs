@@ -47,10 +47,8 @@ fn the_counter_that_an_option_moves_is_named() {
         }
     }
     assert_empty(images.path());
-    assert!(
-        notes.iter().any(|note| note.contains("with dio_completion=deferred it was")),
-        "{notes:?}"
-    );
+    // How much faster is a matter of the machine.
+    assert!(notes.iter().any(|note| note.contains("; with dio_completion=deferred ")), "{notes:?}");
     assert!(notes.iter().any(|note| note.contains("direct_completions_deferred rises from 0 to")));
     let all = read(&explain.path().join("explain.json"));
     let runs = all["runs"].as_array().unwrap();

@@ -41,19 +41,23 @@ const ALL_IS_WELL: &[u8] = &[END];
 const PATIENCE: Duration = Duration::from_mins(1);
 const STEP: Duration = Duration::from_millis(50);
 
-/// The watching process, while there is one.
-static WATCHING: Mutex<Option<Watching>> = Mutex::new(None);
+static STATE: Mutex<State> = Mutex::new(State { runs: 0, watching: None });
+
+struct State {
+    /// Runs of this process that go on: what there is of one is nothing that another has left.
+    runs: usize,
+    /// The watching process, while there is one.
+    watching: Option<Watching>,
+}
 
 struct Watching {
-    /// Runs of this process that go on.
-    runs: usize,
     child: Child,
     pipe: ChildStdin,
     folders: Vec<PathBuf>,
 }
 
-fn lock() -> MutexGuard<'static, Option<Watching>> {
-    WATCHING.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock() -> MutexGuard<'static, State> {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The word of this process.
@@ -72,7 +76,7 @@ pub(crate) fn mark(command: &mut Command) -> &mut Command {
 
 /// A folder of the run: it goes if the run is killed.
 pub(crate) fn add(folder: &Path) {
-    if let Some(watching) = &mut *lock() {
+    if let Some(watching) = &mut lock().watching {
         use std::os::unix::ffi::OsStrExt;
         // A watching process that was killed: the run itself still ends well.
         let _ = watching.pipe.write_all(&[folder.as_os_str().as_bytes(), &[END]].concat());
@@ -80,17 +84,24 @@ pub(crate) fn add(folder: &Path) {
     }
 }
 
-/// Keeps the watching process, which ends with the last of these.
+/// A run that goes on. The watching process ends with the last of these.
 pub(crate) struct Watch;
 
 impl Watch {
-    /// Starts it, by the uext4 command `program`, if there is none yet.
-    pub(crate) fn start(program: &Path) -> Result<Self> {
-        let mut watching = lock();
-        if let Some(watching) = &mut *watching {
-            watching.runs += 1;
-            return Ok(Self);
+    /// Begins a run. The watching process is started by the uext4 command `program`, if that is
+    /// known and there is none yet.
+    pub(crate) fn start(program: Option<&Path>) -> Result<Self> {
+        let mut state = lock();
+        if let (Some(program), None) = (program, &state.watching) {
+            state.watching = Watching::start(program)?;
         }
+        state.runs += 1;
+        Ok(Self)
+    }
+}
+
+impl Watching {
+    fn start(program: &Path) -> Result<Option<Self>> {
         let mut child = Command::new(program)
             .args(["lab", "worker", "watch", token()])
             .stdin(Stdio::piped())
@@ -100,19 +111,17 @@ impl Watch {
             .spawn()
             .doing("starting what cleans up")?;
         let pipe = child.stdin.take();
-        *watching = pipe.map(|pipe| Watching { runs: 1, child, pipe, folders: Vec::new() });
-        Ok(Self)
+        Ok(pipe.map(|pipe| Self { child, pipe, folders: Vec::new() }))
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        let mut watching = lock();
-        let is_last = watching.as_mut().is_none_or(|watching| {
-            watching.runs -= 1;
-            watching.runs == 0
-        });
-        if let Some(Watching { mut child, mut pipe, folders, .. }) = watching.take_if(|_| is_last) {
+        let mut state = lock();
+        state.runs -= 1;
+        let is_last = state.runs == 0;
+        if let Some(Watching { mut child, mut pipe, folders }) = state.watching.take_if(|_| is_last)
+        {
             // Each run has cleaned up itself. What it could not take away is for the other process.
             if what_is_left(OsStr::new(token()), &folders).is_empty() {
                 let _ = pipe.write_all(ALL_IS_WELL);

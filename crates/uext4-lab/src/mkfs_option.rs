@@ -171,7 +171,7 @@ pub fn try_kernel_options(options: &str, command: Option<&Path>) -> Option<Resul
         return None;
     }
     let tried = || {
-        let _watch = command.map(Watch::start).transpose()?;
+        let _watch = Watch::start(command)?;
         let stage = Stage::new(Store::Ram, None, TRIED_BYTES)?;
         let image = stage.image("tried");
         stage::format(&image, TRIED_BYTES)?;

@@ -226,7 +226,7 @@ pub enum Event<'a> {
 /// What lies outside the targets: no room, no archive; an early end. Failures of targets are
 /// events.
 pub fn run(plan: &Plan, tell: &mut dyn FnMut(Event<'_>)) -> Result<()> {
-    let _watch = plan.command.as_deref().map(Watch::start).transpose()?;
+    let _watch = Watch::start(plan.command.as_deref())?;
     let ended = run_loads(plan, tell);
     let given_back = plan.lent.as_ref().map_or(Ok(()), |device| device.give_back());
     ended.and(given_back)

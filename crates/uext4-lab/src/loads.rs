@@ -51,7 +51,7 @@ const SYNCING: &[Target] = &[Target::Uext4, Target::Kernel, Target::Dir, Target:
 /// What threads of ours allocate on.
 const ALLOCATING: &[Target] = &[Target::Uext4, Target::Uext4Mount, Target::Kernel, Target::Dir];
 /// What programs work on.
-const MOUNTED: &[Target] = &[
+pub(crate) const MOUNTED: &[Target] = &[
     Target::Uext4,
     Target::Uext4Mount,
     Target::Kernel,

@@ -270,20 +270,8 @@ mod tests {
     fn no_more_graphs_are_begun_than_are_shown() {
         let mut evidence = Evidence::default();
         for number in 0..200 {
-            let figure = Figure {
-                experiment: "E0".into(),
-                target: "uext4".into(),
-                variant: if number == 0 { "default".into() } else { format!("option={number}") },
-                store: "ram".into(),
-                path: "natural".into(),
-                threads: 1,
-                bs: 1,
-                form: String::new(),
-                metric: "iops".into(),
-                value: 1.0,
-                unit: "1/s".into(),
-                round: 1,
-            };
+            let variant = if number == 0 { "default" } else { &format!("option={number}") };
+            let figure = Figure::of_a_test("uext4", variant, 1);
             evidence.stacks.insert(format!("{}1", figure.key()), "a;b 1\n".into());
             evidence.figures.push(figure);
         }

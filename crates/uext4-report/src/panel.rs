@@ -306,20 +306,7 @@ mod tests {
     use super::*;
 
     fn figure(variant: &str, threads: u32, round: u32, value: f64) -> Figure {
-        Figure {
-            experiment: "E0".into(),
-            target: "uext4".into(),
-            variant: variant.into(),
-            store: "ram".into(),
-            path: "device".into(),
-            threads,
-            bs: 4096,
-            form: String::new(),
-            metric: "iops".into(),
-            value,
-            unit: "1/s".into(),
-            round,
-        }
+        Figure { threads, value, ..Figure::of_a_test("uext4", variant, round) }
     }
 
     #[test]

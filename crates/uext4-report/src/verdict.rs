@@ -207,20 +207,8 @@ mod tests {
         let mut figures = Vec::new();
         for number in 0..9 {
             for round in 1..=6 {
-                figures.push(Figure {
-                    experiment: "E0".into(),
-                    target: if number == 0 { "uext4".into() } else { format!("peer {number}") },
-                    variant: "default".into(),
-                    store: "ram".into(),
-                    path: "natural".into(),
-                    threads: 1,
-                    bs: 1,
-                    form: String::new(),
-                    metric: "iops".into(),
-                    value: 1.0,
-                    unit: "1/s".into(),
-                    round,
-                });
+                let target = if number == 0 { "uext4" } else { &format!("peer {number}") };
+                figures.push(Figure::of_a_test(target, "default", round));
             }
         }
         let made = |most| {

@@ -35,7 +35,7 @@ const IDLE: &[&str] = &[
     "pipe_read",
     "anon_pipe_read",
     "fifo_pipe_read",
-    // Who writes into a pipe waits for who reads it, not for the file system.
+    // The writer of a pipe waits for its reader, not for the file system.
     "pipe_write",
     "anon_pipe_write",
     "fifo_pipe_write",

@@ -8,7 +8,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | `watch` | a run that is looked at |
-//! | `profiler` | who takes the CPU profile of a run |
+//! | `profiler` | what takes the CPU profile of a run |
 //! | `stacks` | CPU profiles by perf(1) |
 //! | `inside` | CPU profiles by a sampler in this process (feature `sampler`) |
 //! | `sampler` | what threads wait for |

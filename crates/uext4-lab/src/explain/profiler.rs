@@ -1,4 +1,4 @@
-//! Who takes the CPU profile of a run: perf(1), else a sampler in this process.
+//! What takes the CPU profile of a run: perf(1), else a sampler in this process.
 //!
 //! What: perf sees the kernel, all threads and all programs, as far as it is allowed to. Where it
 //! is missing or forbidden, a load that this process makes is still seen from inside; one that

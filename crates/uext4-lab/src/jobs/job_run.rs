@@ -14,20 +14,13 @@ use crate::fio;
 use crate::jobs::job_figures;
 use crate::jobs::job_file::JobFile;
 use crate::load::{How, Load};
-use crate::loads::THREADS;
+use crate::loads::{MOUNTED, THREADS};
 use crate::plan::{Event, Plan};
 use crate::stage::{self, Medium};
 use crate::target::{Opened, Target};
 
 /// What a job file can be run on.
-pub const FIO_TARGETS: &[Target] = &[
-    Target::Uext4,
-    Target::Uext4Mount,
-    Target::Kernel,
-    Target::Dir,
-    Target::Fuse2fs,
-    Target::Bindfs,
-];
+pub const FIO_TARGETS: &[Target] = MOUNTED;
 
 /// A job file of fio(1), which fio has parsed.
 #[derive(Clone, Debug)]

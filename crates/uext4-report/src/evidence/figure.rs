@@ -43,6 +43,25 @@ fn default_variant() -> String {
 }
 
 impl Figure {
+    /// One of E0 for tests.
+    #[cfg(test)]
+    pub(crate) fn of_a_test(target: &str, variant: &str, round: u32) -> Self {
+        Self {
+            experiment: "E0".into(),
+            target: target.into(),
+            variant: variant.into(),
+            store: "ram".into(),
+            path: "device".into(),
+            threads: 1,
+            bs: 4096,
+            form: String::new(),
+            metric: "iops".into(),
+            value: 1.0,
+            unit: "1/s".into(),
+            round,
+        }
+    }
+
     /// What the names of files of its runs begin with; the number of a run follows. A run that was
     /// looked at has a number beyond the rounds.
     pub(crate) fn key(&self) -> String {

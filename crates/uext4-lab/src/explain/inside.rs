@@ -95,7 +95,10 @@ fn spin(until: Instant) {
 /// A stack of the load, from the thread down, without what was inlined: as perf's are.
 fn stack(frames: &Frames) -> Option<String> {
     let thread = frames.thread_name_or_id();
-    let functions = frames.frames.iter().rev().filter_map(|frame| named(&frame.last()?.name()));
+    let functions = frames.frames.iter().rev().filter_map(|frame| {
+        let symbol = frame.last()?;
+        named(&with_module(&symbol.name(), symbol.filename.as_deref()))
+    });
     let functions: Vec<String> = functions.collect();
     let is_spin = |name: &String| name.ends_with("::inside::spin");
     if thread == OBSERVER || functions.is_empty() || functions.iter().any(is_spin) {
@@ -104,6 +107,27 @@ fn stack(frames: &Frames) -> Option<String> {
     let functions = functions.iter().map(String::as_str);
     let words: Vec<&str> = std::iter::once(group(&thread)).chain(functions).collect();
     Some(words.join(";"))
+}
+
+/// The name of a function of this workspace with the module that its source stands in, as perf has
+/// it: the line tables, from which the names are, have no modules.
+fn with_module(name: &str, source: Option<&Path>) -> String {
+    let own = name.split('<').next().unwrap_or_default();
+    match source.and_then(module).filter(|_| !own.is_empty() && !own.contains("::")) {
+        Some(module) => format!("{module}::{name}"),
+        None => name.to_owned(),
+    }
+}
+
+/// The module of a source below `crates/NAME/src`.
+fn module(source: &Path) -> Option<String> {
+    let source = source.with_extension("");
+    let mut words = source.iter().map(|word| word.to_string_lossy().replace('-', "_"));
+    words.find(|word| word == "crates")?;
+    let package = words.next()?;
+    words.next().filter(|word| word == "src")?;
+    let modules = words.filter(|word| !["lib", "main", "mod"].contains(&&**word));
+    Some(std::iter::once(package).chain(modules).collect::<Vec<_>>().join("::"))
 }
 
 /// The files that `pprof` has open in the folder of temporary ones, for what does not fit into its
@@ -123,5 +147,28 @@ fn temporaries() -> BTreeSet<PathBuf> {
 fn remove_new(before: &BTreeSet<PathBuf>) {
     for path in temporaries().difference(before) {
         let _ = fs::remove_file(path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fault model: a flame graph of functions that are all called `sync`.
+    #[test]
+    fn functions_of_the_workspace_have_their_modules() {
+        let name = |name, source| with_module(name, Some(Path::new(source)));
+        assert_eq!(name("sync", "/a/crates/uext4/src/file/sync.rs"), "uext4::file::sync::sync");
+        assert_eq!(
+            name("open<T>", "crates/uext4-lab/src/bench/mod.rs"),
+            "uext4_lab::bench::open<T>"
+        );
+        assert_eq!(name("std::rt::begin", "/rustc/library/std/src/rt.rs"), "std::rt::begin");
+        assert_eq!(name("new", "/registry/src/pprof-0.15/src/lib.rs"), "new");
+        assert_eq!(
+            name("<uext4::Volume as Drop>::drop", "crates/uext4/src/lib.rs"),
+            "<uext4::Volume as Drop>::drop"
+        );
+        assert_eq!(with_module("read", None), "read");
     }
 }

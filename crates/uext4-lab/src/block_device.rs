@@ -5,16 +5,18 @@
 //!
 //! Invariants: nothing is written to a device that something uses, that has something on it and is
 //! not given with `--force`, that is too small, or that has another disk's name by now. Whether it
-//! is empty is asked again just before the first write, and two runs cannot have one device. A run
-//! that wrote to it leaves zeroes at its begin, as it had to be given; one that did not write
+//! is empty is asked again just before the first write, and two runs cannot have one disk. A run
+//! that wrote to it leaves zeroes where an empty device has to have them; one that did not write
 //! changes nothing.
 
-use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
-use std::io::{self, Seek, SeekFrom, Write};
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{self, ErrorKind, Seek, SeekFrom};
+use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -22,12 +24,13 @@ use rustix::fs::{FallocateFlags, OFlags, fallocate, major, minor};
 use rustix::io::Errno;
 
 use crate::command;
-use crate::disk::sys;
+use crate::disk::{disk_number, sys};
 use crate::error::{Doing, Error, Result};
 use crate::plan::Plan;
 
-/// What is cleared at the end, and has to be zero in the beginning: where signatures are.
-const HEAD_BYTES: u64 = 1 << 20;
+/// What is cleared at the end, and has to be zero in the beginning, on both sides of the device:
+/// where signatures are.
+const EDGE_BYTES: u64 = 1 << 20;
 const PIECE_BYTES: usize = 1 << 20;
 /// How often a device that is given back is asked for, and how long between.
 const GIVE_BACK_TRIES: u32 = 50;
@@ -82,10 +85,10 @@ pub struct LentDevice {
     identity: Identity,
     /// Whether what is on it may be overwritten.
     force: bool,
-    /// Locked while the device is lent. (The device itself is locked by a target.)
-    _lock: File,
-    /// Whether the run has written to it, so that what is on it is the run's.
-    is_written: AtomicBool,
+    /// Held while the device is lent. (The device itself is locked by a target.)
+    _lock: UnixListener,
+    /// How far from its begin the run has written, so that what is there is the run's.
+    written: AtomicU64,
 }
 
 /// Which disk it is, whatever it is called.
@@ -116,7 +119,7 @@ impl LentDevice {
             identity: Identity::of(&found),
             force,
             _lock: lock(path, found.rdev())?,
-            is_written: AtomicBool::new(false),
+            written: AtomicU64::new(0),
         };
         if let Some(process) = process_that_stays_with(found.rdev()) {
             return Err(wrong(path, &format!("in use: process {process} has it open")));
@@ -160,9 +163,9 @@ impl LentDevice {
             return has(&what);
         }
         // RAID has its signatures at the end.
-        let last = bytes.saturating_sub(HEAD_BYTES);
+        let last = bytes.saturating_sub(EDGE_BYTES);
         for (at, which) in [(0, "first"), (last, "last")] {
-            let len = usize::try_from(HEAD_BYTES.min(bytes)).unwrap_or(0);
+            let len = usize::try_from(EDGE_BYTES.min(bytes)).unwrap_or(0);
             let mut piece = vec![0; len];
             device.read_exact_at(&mut piece, at).doing(self.path.display())?;
             if piece.iter().any(|byte| *byte != 0) {
@@ -172,15 +175,16 @@ impl LentDevice {
         Ok(())
     }
 
-    /// The device to write an image to. Before the first write it has to be as it was given.
-    fn to_write(&self) -> Result<File> {
+    /// The device to write `len` bytes to from its begin on. Before the first write it has to be as
+    /// it was given.
+    fn to_write(&self, len: u64) -> Result<File> {
         let mut device = self.open()?;
-        if !self.is_written.load(Ordering::Relaxed) {
+        if self.written.load(Ordering::Relaxed) == 0 {
             let bytes = device.seek(SeekFrom::End(0)).doing(self.path.display())?;
             self.require_empty(&device, bytes)?;
             device.rewind().doing(self.path.display())?;
-            self.is_written.store(true, Ordering::Relaxed);
         }
+        self.written.fetch_max(len, Ordering::Relaxed);
         Ok(device)
     }
 
@@ -188,16 +192,16 @@ impl LentDevice {
     pub(crate) fn write_image(&self, from: &Path) -> Result<()> {
         let mut image = File::open(from).doing(from.display())?;
         let len = image.metadata().doing(from.display())?.len();
-        let device = self.to_write()?;
-        zero(&device, len).doing(format_args!("clearing {}", self.path.display()))?;
+        let device = self.to_write(len)?;
+        zero(&device, 0, len).doing(format_args!("clearing {}", self.path.display()))?;
         let copied = copy_data(&mut image, &device, len).and_then(|()| device.sync_all());
         copied.doing(format_args!("writing {}", self.path.display()))
     }
 
-    /// Makes its begin zero.
+    /// Makes its begin zero: room for a file system of that length.
     pub(crate) fn clear(&self, len: u64) -> Result<()> {
-        let device = self.to_write()?;
-        let cleared = zero(&device, len).and_then(|()| device.sync_all());
+        let device = self.to_write(len)?;
+        let cleared = zero(&device, 0, len).and_then(|()| device.sync_all());
         cleared.doing(format_args!("clearing {}", self.path.display()))
     }
 
@@ -206,40 +210,46 @@ impl LentDevice {
     /// # Errors
     /// Something goes on using it.
     pub(crate) fn give_back(&self) -> Result<()> {
-        if !self.is_written.load(Ordering::Relaxed) {
+        if self.written.load(Ordering::Relaxed) == 0 {
             return Ok(());
         }
         let mut tries = GIVE_BACK_TRIES;
-        let given = loop {
+        loop {
             // udev looks at a device when a writer has closed it, and has it for a moment.
-            match self.clear(HEAD_BYTES) {
+            match self.clear_edges() {
                 Err(_) if tries > 1 => tries -= 1,
-                given => break given,
+                given => return given,
             }
             thread::sleep(GIVE_BACK_WAIT);
-        };
-        self.is_written.store(given.is_err(), Ordering::Relaxed);
-        given
+        }
+    }
+
+    fn clear_edges(&self) -> Result<()> {
+        let mut device = self.open()?;
+        let written = self.written.load(Ordering::Relaxed);
+        let bytes = device.seek(SeekFrom::End(0)).doing(self.path.display())?;
+        let end = bytes.saturating_sub(EDGE_BYTES);
+        let head = zero(&device, 0, EDGE_BYTES.min(bytes));
+        let tail = || if written > end { zero(&device, end, bytes - end) } else { Ok(()) };
+        let cleared = head.and_then(|()| tail()).and_then(|()| device.sync_all());
+        cleared.doing(format_args!("clearing {}", self.path.display()))?;
+        self.written.store(0, Ordering::Relaxed);
+        Ok(())
     }
 }
 
-/// A lock that another run, of whatever user, meets.
-fn lock(path: &Path, number: u64) -> Result<File> {
-    let name = format!("uext4-lab-{}-{}.lock", major(number), minor(number));
-    let folder = ["/run/lock", "/var/tmp"].map(Path::new).into_iter().find(|dir| dir.is_dir());
-    let place = folder.unwrap_or(Path::new("/tmp")).join(name);
-    let no_links = OFlags::NOFOLLOW.bits().cast_signed();
-    let opened = OpenOptions::new()
-        .create(true)
-        .append(true)
-        .mode(0o600)
-        .custom_flags(no_links)
-        .open(&place);
-    let file = opened.doing(place.display())?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(wrong(path, "in use: another run has it")),
-        Err(TryLockError::Error(error)) => Err(error).doing(place.display()),
+/// A lock of the whole disk that another run, of whatever user, meets: a name that the system
+/// forgets with the process that holds it.
+fn lock(path: &Path, number: u64) -> Result<UnixListener> {
+    let disk = disk_number(number);
+    let name = format!("uext4-lab-disk-{}-{}", major(disk), minor(disk));
+    let bound =
+        SocketAddr::from_abstract_name(name).and_then(|name| UnixListener::bind_addr(&name));
+    match bound {
+        Err(error) if error.kind() == ErrorKind::AddrInUse => {
+            Err(wrong(path, "in use: another run has its disk"))
+        }
+        bound => bound.doing(path.display()),
     }
 }
 
@@ -329,19 +339,18 @@ fn copy_data(image: &mut File, device: &File, len: u64) -> io::Result<()> {
 }
 
 /// Zeroes by whatever the device is fastest with; most unmap, some are written to.
-fn zero(device: &File, len: u64) -> io::Result<()> {
+fn zero(device: &File, at: u64, len: u64) -> io::Result<()> {
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     let range = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
-    if fallocate(device, punch, 0, len).is_ok() || fallocate(device, range, 0, len).is_ok() {
+    if fallocate(device, punch, at, len).is_ok() || fallocate(device, range, at, len).is_ok() {
         return Ok(());
     }
-    let (piece, mut device) = (vec![0; PIECE_BYTES], device);
-    device.rewind()?;
-    let mut left = len;
-    while left > 0 {
-        let now = left.min(PIECE_BYTES as u64);
-        device.write_all(&piece[..usize::try_from(now).unwrap_or(0)])?;
-        left -= now;
+    let (piece, end) = (vec![0; PIECE_BYTES], at + len);
+    let mut at = at;
+    while at < end {
+        let now = (end - at).min(PIECE_BYTES as u64);
+        device.write_all_at(&piece[..usize::try_from(now).unwrap_or(0)], at)?;
+        at += now;
     }
     Ok(())
 }
@@ -373,8 +382,8 @@ mod tests {
     }
 
     /// Fault model: somebody makes a file system between the question and the first write; two runs
-    /// take one device; a run that writes nothing clears what it never wrote. Not covered: another
-    /// disk that gets the name.
+    /// take one device; a run that writes nothing clears what it never wrote; what a run leaves at
+    /// the end refuses the next one. Not covered: another disk that gets the name.
     #[test]
     fn what_came_after_the_question_stays() {
         let dir = tempfile::tempdir().unwrap();
@@ -384,7 +393,7 @@ mod tests {
         let (lent, bytes) = LentDevice::admit(&device, false).unwrap();
         assert_eq!(bytes, 8 << 20);
         let second = LentDevice::admit(&device, false).unwrap_err().to_string();
-        assert!(second.contains("another run has it"), "{second}");
+        assert!(second.contains("another run has its disk"), "{second}");
 
         command::run("mke2fs", &["-q".as_ref(), device.as_os_str()]).unwrap();
         let before = fs::read(&file).unwrap();
@@ -398,6 +407,17 @@ mod tests {
         lent.write_image(&image).unwrap();
         assert_eq!(fs::read(&file).unwrap()[..8192], [7; 8192]);
         lent.give_back().unwrap();
+        drop(lent);
+
+        // An image as long as the device: its last block may not make the device "not empty".
+        fs::write(&image, vec![7; 8 << 20]).unwrap();
+        let (lent, _) = LentDevice::admit(&device, false).unwrap();
+        lent.write_image(&image).unwrap();
+        lent.give_back().unwrap();
+        let again = LentDevice::admit(&device, false).map(|(_, bytes)| bytes);
+        assert!(again.is_err(), "it is still lent");
+        drop(lent);
+        assert_eq!(LentDevice::admit(&device, false).map(|(_, bytes)| bytes).unwrap(), 8 << 20);
         let detached = command::run("losetup", &["--detach".as_ref(), device.as_os_str()]);
         assert!(fs::read(&file).unwrap()[..1 << 20].iter().all(|byte| *byte == 0));
         detached.unwrap();

@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{major, minor};
+use rustix::fs::{major, makedev, minor};
 use serde_json::{Value, json};
 
 /// Unit of sizes in /sys.
@@ -43,6 +43,18 @@ fn counted_in(sys: &Path) -> Option<Vec<u64>> {
 /// The folder in /sys of the disk that a device is, or is a partition of.
 fn disk_of(sys: &Path) -> PathBuf {
     if sys.join("partition").exists() { sys.join("..") } else { sys.to_owned() }
+}
+
+/// The number of the disk that a device is, or is a partition of.
+pub(crate) fn disk_number(number: u64) -> u64 {
+    number_in(&disk_of(&sys(number))).unwrap_or(number)
+}
+
+/// The number that a folder in /sys tells, as `8:0`.
+fn number_in(sys: &Path) -> Option<u64> {
+    let text = fs::read_to_string(sys.join("dev")).ok()?;
+    let (major, minor) = text.trim().split_once(':')?;
+    Some(makedev(major.parse().ok()?, minor.parse().ok()?))
 }
 
 /// What `env.json` says of it; null for what is not known.
@@ -95,5 +107,19 @@ mod tests {
         fs::write(part.join("partition"), "1\n").unwrap();
         assert_eq!(few(&part), Some((8, 77)));
         assert_eq!(counted(disk.path()), None);
+    }
+
+    /// Fault model: runs on two partitions of one disk do not meet.
+    #[test]
+    fn a_partition_has_the_number_of_its_disk() {
+        let disk = tempfile::tempdir().unwrap();
+        let part = disk.path().join("part");
+        fs::create_dir(&part).unwrap();
+        fs::write(disk.path().join("dev"), "259:0\n").unwrap();
+        fs::write(part.join("dev"), "259:3\n").unwrap();
+        assert_eq!(number_in(&disk_of(&part)), Some(makedev(259, 3)), "it is no partition yet");
+        fs::write(part.join("partition"), "3\n").unwrap();
+        assert_eq!(number_in(&disk_of(&part)), Some(makedev(259, 0)));
+        assert_eq!(disk_number(u64::MAX), u64::MAX, "a device that /sys does not know");
     }
 }

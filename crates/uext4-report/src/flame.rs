@@ -17,6 +17,8 @@ const GRAPHS_MAX: usize = 60;
 const BYTES_MAX: usize = 4 << 20;
 /// Parts of a graph that are narrower, in percent, are not drawn.
 const NARROWEST: f64 = 0.1;
+/// Series without a profile that are named.
+const MISSING_MAX: usize = 200;
 /// Profiles without figures that are named.
 const STRAY_MAX: usize = 20;
 const HEIGHT_DEFAULT: u32 = 400;
@@ -39,10 +41,20 @@ pub(crate) struct Flame {
     svg: String,
 }
 
+/// A graph that cannot be there: the run that was looked at has no profile.
+#[derive(Clone, Debug)]
+pub(crate) struct Missing {
+    pub(crate) title: String,
+    pub(crate) reason: String,
+    /// Its place: before the graph of this number.
+    pub(crate) before: usize,
+}
+
 /// All graphs.
 #[derive(Debug, Default)]
 pub(crate) struct Flames {
     pub(crate) graphs: Vec<Flame>,
+    pub(crate) missing: Vec<Missing>,
     /// What could not be drawn.
     pub(crate) remarks: Vec<String>,
     /// Graphs that were begun, with those that could not be drawn.
@@ -63,6 +75,9 @@ impl Flames {
                     left.remove(name);
                     has_own = true;
                 }
+                if !has_own {
+                    flames.add_missing(evidence, panel, series);
+                }
                 if !has_own || !flames.has_room() {
                     continue;
                 }
@@ -80,6 +95,20 @@ impl Flames {
             flames.remarks.push(format!("{} profiles belong to no figure", left.len()));
         }
         flames
+    }
+
+    /// Tells why a series has no graph, where that is known.
+    fn add_missing(&mut self, evidence: &Evidence, panel: &Panel<'_>, series: &Series) {
+        let Some(reason) = why_missing(evidence, panel, series) else { return };
+        if self.missing.len() == MISSING_MAX {
+            let remark = format!("The first {MISSING_MAX} series without a profile are named.");
+            if self.remarks.last() != Some(&remark) {
+                self.remarks.push(remark);
+            }
+            return;
+        }
+        let (title, before) = (title(panel, &series.name()), self.graphs.len());
+        self.missing.push(Missing { title, reason: reason.to_owned(), before });
     }
 
     /// What the options of a series change.
@@ -111,7 +140,7 @@ impl Flames {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.graphs.is_empty() && self.remarks.is_empty()
+        self.graphs.is_empty() && self.missing.is_empty() && self.remarks.is_empty()
     }
 
     fn add(
@@ -126,8 +155,7 @@ impl Flames {
         }
         self.begun += 1;
         let experiment = panel.experiment.to_owned();
-        let place = [panel.experiment, &panel.label].join(" ");
-        let title = format!("{}, {name}", place.trim());
+        let title = title(panel, &name);
         match draw(pair.is_some(), lines) {
             Ok(svg) if svg.len() <= BYTES_MAX => {
                 let id = format!("flame-{}", self.graphs.len());
@@ -167,6 +195,26 @@ impl Flame {
         let text = self.svg.split_once(" height=\"").map_or("", |(_, rest)| rest);
         text.split('"').next().and_then(|text| text.parse().ok()).unwrap_or(HEIGHT_DEFAULT)
     }
+}
+
+/// What a graph shows.
+fn title(panel: &Panel<'_>, name: &str) -> String {
+    let place = [panel.experiment, &panel.label].join(" ");
+    format!("{}, {name}", place.trim())
+}
+
+/// Why a series has no profile, as the first of its runs that says so does.
+pub(crate) fn why_missing<'e>(
+    evidence: &'e Evidence,
+    panel: &Panel<'_>,
+    series: &Series,
+) -> Option<&'e str> {
+    let keys = keys(panel, series);
+    if keys.iter().any(|key| of_runs(&evidence.stacks, key).next().is_some()) {
+        return None;
+    }
+    let reason = |key: &String| Some(of_runs(&evidence.without_profile, key).next()?.1.as_str());
+    keys.iter().find_map(reason)
 }
 
 /// A text as JSON that ends no element.

@@ -220,6 +220,30 @@ fn a_run_that_was_looked_at_explains_its_own_form_and_journal() {
     }
 }
 
+/// Fault model: a reader looks for the flame graph of a run and finds neither it nor why.
+#[test]
+fn a_run_without_a_profile_says_why() {
+    let key = "E3-one-16-16384-kernel-default-r6";
+    let run = |reason: &str| serde_json::json!({ "key": key, "profile_missing": reason });
+    let explain = |reason: &str| {
+        serde_json::json!({ "pairs": [], "runs": [run(reason), { "key": "x" }] }).to_string()
+    };
+    let (raw, told) = (rounds(&[2.0; 5], &[1.0; 5]), "perf is not here");
+    let html = page(&[("raw.jsonl", &raw), ("explain.json", &explain(told))]).unwrap();
+    let (why, flames) = html.split_once("id=\"flames\"").unwrap();
+    assert!(why.contains("kernel: No profile of the processor: perf is not here."), "{html}");
+    assert!(flames.contains("<h3>E3, kernel</h3>") && flames.contains(told), "{html}");
+    assert_eq!(html.matches(told).count(), 2, "{html}");
+
+    let own = "profile/E3-one-16-16384-kernel-default-r7.folded";
+    let with = [("raw.jsonl", raw.as_str()), ("explain.json", &explain(told)), (own, "a;b 3\n")];
+    let (page_of, told_of) = (page(&with).unwrap(), told);
+    let (before_data, _) = page_of.split_once("id=\"data\"").unwrap();
+    assert!(!before_data.contains(told_of), "{page_of}");
+    let long = page(&[("raw.jsonl", &raw), ("explain.json", &explain(&"y".repeat(9_999)))]);
+    assert!(!long.unwrap().contains(&"y".repeat(301)));
+}
+
 #[test]
 fn each_group_of_a_job_file_has_its_verdict_and_its_plot() {
     let raw = rounds(&[2.0; 5], &[1.0; 5]).replace("E3", "fio:mixed");

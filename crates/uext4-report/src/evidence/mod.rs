@@ -26,6 +26,8 @@ const EVENTS_MAX: usize = 2_000;
 const TOOL_MAX: usize = 64 << 10;
 const TOOLS_MAX: usize = 2 << 20;
 const TOOL_FILES_MAX: usize = 2_000;
+/// Characters of the reason why a run has no profile.
+const REASON_MAX: usize = 300;
 /// Bytes of a profile: each is gone through for every graph that it is in.
 const FOLDED_MAX: u64 = 8 << 20;
 
@@ -54,6 +56,8 @@ pub(crate) struct Evidence {
     pub(crate) tools: Vec<(String, String, String)>,
     /// `explain.json`.
     pub(crate) explain: Option<Value>,
+    /// Why runs that were looked at have no profile, by key of a run.
+    pub(crate) without_profile: BTreeMap<String, String>,
     pub(crate) compare: Option<Value>,
     pub(crate) guard: Option<Value>,
     pub(crate) crash: Option<Value>,
@@ -110,6 +114,7 @@ pub(crate) fn read(folder: OwnedFd) -> Option<Evidence> {
     }
     evidence.plan = reading.json("plan.json");
     evidence.explain = understood(&mut reading, "explain.json", |v| v["pairs"].is_array());
+    evidence.without_profile = without_profile(evidence.explain.as_ref());
     evidence.compare = understood(&mut reading, "compare.json", |v| v["rows"].is_array());
     evidence.guard = understood(&mut reading, "guard.json", is_guard);
     evidence.crash = understood(&mut reading, "crash.json", |v| v["states"].is_u64());
@@ -193,6 +198,17 @@ fn understood(
     }
     reading.remark(format!("{name} is not understood: it has nothing that its page shows"));
     None
+}
+
+/// The runs of `explain.json` that say why they have no profile.
+fn without_profile(explain: Option<&Value>) -> BTreeMap<String, String> {
+    let runs =
+        explain.and_then(|explain| explain["runs"].as_array()).map_or(&[][..], Vec::as_slice);
+    let reason = |run: &Value| {
+        let reason = run["profile_missing"].as_str()?.chars().take(REASON_MAX).collect();
+        Some((run["key"].as_str()?.to_owned(), reason))
+    };
+    runs.iter().filter_map(reason).collect()
 }
 
 /// Changes and costs, or a file of costs alone, as `--update` writes it.

@@ -14,6 +14,8 @@ use crate::plot::{self, Line, Look, PARTS, Plane, Plot, Scale, Stack};
 
 /// How many causes have a part of their own.
 const CAUSES_MAX: usize = PARTS - 1;
+/// What the reason why there is no flame graph follows.
+pub(super) const NO_PROFILE: &str = "No profile of the processor: ";
 /// Stacks of a cause that are shown.
 const STACKS_MAX: usize = 3;
 
@@ -219,7 +221,8 @@ pub(super) fn flames(flames: &Flames) -> Markup {
                 li { a href=(format!("#{}", flame.id)) { (flame.title) } }
             }
         }
-        @for flame in &flames.graphs {
+        @for (number, flame) in flames.graphs.iter().enumerate() {
+            (without_profile(flames, number))
             figure.block.flame id=(flame.id) {
                 figcaption {
                     h3 { (flame.title) }
@@ -231,6 +234,17 @@ pub(super) fn flames(flames: &Flames) -> Markup {
                 }
                 (hottest(flame.samples, &flame.hottest).markup())
             }
+        }
+        (without_profile(flames, flames.graphs.len()))
+    }
+}
+
+/// What stands in the place of graphs before that of a number: why there are none.
+fn without_profile(flames: &Flames, number: usize) -> Markup {
+    html! {
+        @for missing in flames.missing.iter().filter(|missing| missing.before == number) {
+            h3 { (missing.title) }
+            p.note { (NO_PROFILE) (missing.reason) "." }
         }
     }
 }

@@ -10,7 +10,7 @@ use super::results::list;
 use super::shown::waits_of;
 use super::{anchor, profiles};
 use crate::evidence::{DEFAULT, Evidence, LockWait, Waits};
-use crate::flame::Flames;
+use crate::flame::{Flames, why_missing};
 use crate::metric::{self, HEADLINES, show, show_known, times};
 use crate::panel::{Panel, Series, plain_form};
 use crate::verdict::{Outcome, Verdict};
@@ -229,6 +229,11 @@ fn explain(evidence: &Evidence, pair: &Pair<'_>, flames: &Flames) -> Markup {
             @let with = if pair.fast.is_default() { &pair.slow } else { &pair.fast };
             @if let Some(flame) = flames.find(pair.panel, with) {
                 p { a href=(format!("#{}", flame.id)) { "Flame graph of the difference" } }
+            }
+            @for series in [&pair.fast, &pair.slow] {
+                @if let Some(reason) = why_missing(evidence, pair.panel, series) {
+                    p.note { (series.name()) ": " (profiles::NO_PROFILE) (reason) "." }
+                }
             }
         }
     }

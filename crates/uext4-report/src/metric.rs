@@ -147,6 +147,14 @@ const METRICS: &[(&str, Metric)] = &[
 
 /// The metrics that targets are compared by: the first that a run has is the one of its verdict.
 pub(crate) const HEADLINES: &[&str] = &["iops", "ops_per_s", "bytes_per_s", "wall_s"];
+/// The loads that are compared by another one of them.
+const HEADLINES_OF: &[(&str, &str)] = &[("E1b", "bytes_per_s")];
+
+/// The metrics that targets are compared by in a load, its own first.
+pub(crate) fn headlines(experiment: &str) -> impl Iterator<Item = &'static str> {
+    let own = HEADLINES_OF.iter().find(|(name, _)| *name == experiment).map(|(_, metric)| *metric);
+    own.into_iter().chain(HEADLINES.iter().copied())
+}
 
 /// From there on a number is written by its power.
 const LONGEST: f64 = 1e15;
@@ -261,6 +269,11 @@ pub(crate) fn times(ratio: f64) -> String {
         return format!("{ratio:.1e}x");
     }
     if ratio >= 100.0 { format!("{ratio:.0}x") } else { format!("{ratio:.2}x") }
+}
+
+/// Whether a ratio looks like 1 to a reader.
+pub(crate) fn is_written_as_one(ratio: f64) -> bool {
+    times(ratio) == times(1.0)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::evidence::{DEFAULT, Figure, REPEATED};
-use crate::metric::{HEADLINES, plain};
+use crate::metric::{headlines, plain};
 use crate::stats::Spread;
 use crate::verdict::Verdicts;
 
@@ -237,8 +237,8 @@ impl<'a> Panel<'a> {
 
     /// The same, and those of each other part of the load: groups of a job file have their own.
     pub(crate) fn headlines(&self) -> Vec<&'a str> {
-        for name in HEADLINES {
-            let all: Vec<&str> = self.metrics().filter(|metric| plain(metric) == *name).collect();
+        for name in headlines(self.experiment) {
+            let all: Vec<&str> = self.metrics().filter(|metric| plain(metric) == name).collect();
             if !all.is_empty() {
                 return all;
             }

@@ -1,10 +1,11 @@
 //! Which target wins, and by how much.
 //!
 //! Invariant: a verdict needs five rounds, an interval that lies on one side of 1, and a difference
-//! beyond the noise of the run itself; without all of them there is none.
+//! beyond the noise of the run itself; without all of them there is none. A ratio that is written
+//! as 1 is neither won nor lost.
 
 use crate::evidence::REPEATED;
-use crate::metric::{ALSO, plain, times_as_good};
+use crate::metric::{ALSO, is_written_as_one, plain, times_as_good};
 use crate::panel::{Panel, Point, Series};
 use crate::stats::{Interval, PAIRS_MIN, noise};
 
@@ -16,6 +17,8 @@ const ROUNDS_MAX: usize = 200_000;
 pub(crate) enum Outcome {
     Wins,
     Loses,
+    /// A difference that is shown, but so small that the ratio is written as 1.
+    Slight,
     /// No difference is shown.
     Even,
     /// So few rounds say nothing about chance.
@@ -27,6 +30,7 @@ impl Outcome {
         match self {
             Self::Wins => "wins",
             Self::Loses => "loses",
+            Self::Slight => "little difference",
             Self::Even => "no difference shown",
             Self::FewRounds => "few rounds",
         }
@@ -36,7 +40,7 @@ impl Outcome {
         match self {
             Self::Wins => "win",
             Self::Loses => "loss",
-            Self::Even | Self::FewRounds => "even",
+            Self::Slight | Self::Even | Self::FewRounds => "even",
         }
     }
 }
@@ -185,9 +189,10 @@ impl<'a> Question<'_, 'a> {
         let outcome = match ratio.bounds {
             _ if ratio.pairs < PAIRS_MIN => Outcome::FewRounds,
             None => Outcome::FewRounds,
-            Some((lower, _)) if lower > 1.0 && beyond => Outcome::Wins,
-            Some((_, upper)) if upper < 1.0 && beyond => Outcome::Loses,
-            Some(_) => Outcome::Even,
+            Some((lower, upper)) if !beyond || (lower <= 1.0 && upper >= 1.0) => Outcome::Even,
+            Some(_) if is_written_as_one(ratio.mean) => Outcome::Slight,
+            Some(_) if ratio.mean > 1.0 => Outcome::Wins,
+            Some(_) => Outcome::Loses,
         };
         let noise = noise.map(|noise| noise.exp() - 1.0);
         let (own, peer) = (own.clone(), peer.clone());

@@ -136,6 +136,55 @@ fn few_rounds_have_a_range_and_no_verdict_and_zeroes_are_told() {
     assert!(six.contains(">met"), "{six}");
 }
 
+/// Fault model: a reader sees "1.00x" and beside it that uext4 loses.
+#[test]
+fn a_ratio_that_is_written_as_one_is_neither_won_nor_lost() {
+    for (by, word, count) in [
+        (0.998, "little difference", " undecided"),
+        (1.002, "little difference", " undecided"),
+        (0.98, "loses", "1 lost"),
+        (1.02, "wins", "1 won"),
+    ] {
+        let html = page(&[("raw.jsonl", &rounds(&[by; 5], &[1.0; 5]))]).unwrap();
+        assert!(html.contains(&format!(">{word}<")) && html.contains(count), "{by}: {html}");
+        let is_slight = word == "little difference";
+        assert_eq!(html.contains("Little difference: operations per second"), is_slight, "{html}");
+        assert_eq!(html.contains("1.00x (1.00x to 1.00x)"), is_slight, "{html}");
+        assert!(!html.contains("1.00x</strong> as good"), "{html}");
+    }
+}
+
+/// Fault model: the same wait is 20 % of the time in a table and 43 % in a sentence, since one of
+/// them takes sleeps that are no waits of the load for time of its threads.
+#[test]
+fn shares_of_waits_are_of_the_time_in_which_threads_ran_or_waited() {
+    let cell = |row: &str| row.split_once('>').unwrap().1.to_owned();
+    let waits = |running: &str| {
+        let text = r#"{"seconds":2,"threads":2,RUNNING"waits":[
+            {"cause":"a lock","total_ms":600},{"cause":"a queue","total_ms":200}]}"#;
+        text.replace("RUNNING", running)
+    };
+    let share = |running: &str| {
+        let [own, peer] = ["uext4", "kernel"]
+            .map(|target| format!("profile/E3-one-16-16384-{target}-default-r6.waits.json"));
+        let waits = waits(running);
+        let raw = rounds(&[2.0; 5], &[1.0; 5]);
+        let html = page(&[("raw.jsonl", &raw), (&own, &waits), (&peer, &waits)]).unwrap();
+        let (_, rest) = html.split_once("most for &quot;a lock&quot;: ").unwrap();
+        let share = rest.split(" of the time in which they ran or waited").next().unwrap();
+        // The sentence in the overview and in why, the table and plot there, the page of waits.
+        let (_, rest) = html.split_once("as a share of the time in which they ran").unwrap();
+        let (_, rest) = rest.split_once("a lock</th>").unwrap();
+        assert!(cell(rest).starts_with(&format!("{share}<")), "{share}: {html}");
+        let (_, waits) = html.split_once("id=\"waits\"").unwrap();
+        let (_, rest) = waits.split_once("a lock</th>").unwrap();
+        assert!(cell(rest).starts_with(&format!("{share}<")), "{share}: {waits}");
+        share.to_owned()
+    };
+    assert_eq!(share("\"running_ms\":200,"), "60 %");
+    assert_eq!(share(""), "15 %");
+}
+
 /// The page of five rounds of a load, with what `env.json` says.
 fn goals_of(raw: &str, env: &str) -> String {
     let mut files = vec![("raw.jsonl", raw)];
@@ -197,6 +246,20 @@ fn goals_hold_for_the_usual_form_and_for_all_threads() {
     assert!(one.contains("Not judged, M4: it ran with 1 of 2 threads"), "{one}");
     let two = goals_of(&raw.replace("\"threads\":16", "\"threads\":2"), FULL);
     assert!(two.contains(">met"), "{two}");
+}
+
+/// Fault model: a goal in bytes, and a load that is compared by operations, never meet.
+#[test]
+fn the_goal_of_a_load_stands_beside_its_verdict() {
+    let operations = rounds(&[9.0; 5], &[1.0; 5]).replace("iops", "ops_per_s");
+    let both = operations.clone() + &operations.replace("ops_per_s", "bytes_per_s");
+    for (experiment, goal) in [("E1a", "2.00x"), ("E1b", "2.00x")] {
+        let html = goals_of(&both.replace("E3", experiment), FULL);
+        let name = format!("\"row\">{experiment},<wbr> 16 threads<");
+        let (_, rest) = html.split_once(&name).unwrap();
+        let row = rest.split("</tr>").next().unwrap();
+        assert!(row.ends_with(&format!(">{goal}</td>")), "{experiment}: {row}");
+    }
 }
 
 #[test]

@@ -36,9 +36,11 @@ impl Noise {
         }
         let is_beyond = interval.mean.ln().abs() > noise(&self.same, pairs).unwrap_or(0.0);
         match interval {
-            Interval { lower, .. } if lower > 1.0 && is_beyond => "better",
-            Interval { upper, .. } if upper < 1.0 && is_beyond => "worse",
-            _ => "within noise",
+            _ if !is_beyond => "within noise",
+            Interval { lower, upper, .. } if lower <= 1.0 && upper >= 1.0 => "within noise",
+            Interval { mean, .. } if format!("{mean:.2}") == "1.00" => "little difference",
+            Interval { mean, .. } if mean > 1.0 => "better",
+            _ => "worse",
         }
     }
 
@@ -71,7 +73,7 @@ impl Noise {
             "Noise: {word}. The same target twice in each round (`aa`) may differ by {:.1} % in \
              the median of {} tables, and by {:.1} % in the worst ({}). A ratio whose mean lies \
              within what two runs of its targets may differ by, or whose interval holds 1, is \
-             \"within noise\".",
+             \"within noise\"; any other that is written as 1.00x is a \"little difference\".",
             percent(middle.0),
             known.len(),
             percent(worst.0),
@@ -97,6 +99,9 @@ mod tests {
         assert_eq!(quiet.judge(Interval { lower: 0.99, ..interval }, 5), "within noise");
         let interval = Interval { mean: 0.9, lower: 0.88, upper: 0.92 };
         assert_eq!(quiet.judge(interval, 5), "worse");
+        let still = Noise::of(vec![1.0; 5]);
+        let interval = Interval { mean: 1.003, lower: 1.002, upper: 1.004 };
+        assert_eq!(still.judge(interval, 5), "little difference");
         // Targets that did not run twice are judged by their interval.
         assert_eq!(Noise::default().judge(interval, 5), "worse");
     }

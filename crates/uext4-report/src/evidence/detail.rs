@@ -79,6 +79,11 @@ impl Latency {
 pub(crate) struct Waits {
     pub(crate) seconds: Option<f64>,
     pub(crate) threads: Option<f64>,
+    running_ms: Option<f64>,
+    /// All time that its threads were seen in, running or waiting; `None` of a file that does not
+    /// say how long they ran.
+    #[serde(skip)]
+    seen_ms: Option<f64>,
     pub(crate) waits: Vec<Wait>,
     pub(crate) locks: Vec<LockWait>,
     pub(crate) commit_phases: Vec<Phase>,
@@ -134,11 +139,20 @@ pub(crate) struct Phase {
 }
 
 impl Waits {
-    /// The part of all the time of its threads, of waits of `total_ms`; `None` where one of the
-    /// numbers is missing.
+    /// The part that waits of `total_ms` have of the time in which its threads ran or waited, as
+    /// `wait_shares` of explain.json has it: sleeps that are no waits of the load are neither. Of a
+    /// file that does not say how long they ran it is the part of the time of all threads. `None`
+    /// where one of the numbers is missing.
     pub(crate) fn share(&self, total_ms: Option<f64>) -> Option<f64> {
-        let all = self.seconds? * self.threads? * 1000.0;
+        let of_all = || Some(self.seconds? * self.threads? * 1000.0);
+        let all = self.seen_ms.or_else(of_all)?;
         (all > 0.0).then_some(total_ms? / all)
+    }
+
+    /// Adds up the time that shares are of, as long as all waits are there.
+    pub(super) fn add_up(&mut self) {
+        let waited: f64 = self.waits.iter().filter_map(|wait| wait.total_ms).sum();
+        self.seen_ms = self.running_ms.map(|running| running + waited);
     }
 
     /// Leaves out what is too much for a page; returns whether there was some.

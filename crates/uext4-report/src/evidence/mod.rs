@@ -179,6 +179,7 @@ fn read_details(reading: &mut Reading, evidence: &mut Evidence) {
     }
     for (key, path) in reading.files("profile", ".waits.json") {
         let Some(mut waits) = reading.json::<Waits>(&path) else { continue };
+        waits.add_up();
         if waits.keep_within() {
             reading.remark(format!("{path}: the report has the first causes, locks and phases"));
         }

@@ -192,8 +192,9 @@ fn beside(found: &[Found<'_>], own: &str) -> Markup {
     let plot = Plot::of_rows(rows.len(), |width| plot::forest(width, &label, &rows, &times));
     let block = Block {
         title: format!("{own}: how many times as good as its peers"),
-        note: "Right of 1 it wins, left of 1 it loses. The bar is the 95 % interval over the \
-               rounds, a dashed bar the least and the most of fewer than five, which give no \
+        note: "Right of 1 it is better, left of 1 worse. A bar that reaches over 1 shows no \
+               difference, nor does a ratio that is written as 1.00x. The bar is the 95 % interval \
+               over the rounds, a dashed bar the least and the most of fewer than five, which give no \
                verdict; the dashed mark is the goal. At the most threads of each experiment; its \
                page has the others."
             .into(),

@@ -36,11 +36,11 @@ pub(crate) fn render(evidence: &Evidence) -> Option<String> {
     let title = "How many times as good uext4 is as its peers";
     let plot = forest(WIDE, title, &rows, &times);
     let (width, height) = (WIDE as usize + 2 * MARGIN, height(&plot) + TOP + BOTTOM);
-    let mut note =
-        "Right of 1 uext4 is better. Bars: 95 % intervals; dashed: few rounds; dashed marks: goals."
-            .to_owned();
+    let note = "Right of 1 uext4 is better. Bars: 95 % intervals, over 1 no difference; dashed: few \
+                rounds; dashed marks: goals.";
+    let mut about = machine(evidence);
     if groups.len() > ROWS_MAX {
-        note = format!("The first {ROWS_MAX} of {} rows. {note}", groups.len());
+        about += &format!(". The first {ROWS_MAX} of {} rows", groups.len());
     }
     let svg = html! {
         svg xmlns="http://www.w3.org/2000/svg" width=(width) height=(height)
@@ -48,7 +48,7 @@ pub(crate) fn render(evidence: &Evidence) -> Option<String> {
             style { (PreEscaped(STYLE)) }
             rect.paper width=(width) height=(height) rx="8" {}
             text.title x=(MARGIN) y="30" { (title) }
-            text.note x=(MARGIN) y="50" { (machine(evidence)) }
+            text.note x=(MARGIN) y="50" { (about) }
             @for (at, (peer, look)) in peers(&groups).into_iter().enumerate() {
                 @let x = MARGIN + at * LEGEND;
                 svg x=(x) y="61" width="24" height="14" { (PreEscaped(look.sign())) }

@@ -12,6 +12,9 @@ use crate::metric::{short, show, show_known};
 use crate::panel::{Panel, Series};
 use crate::plot::{self, Line, Look, PARTS, Plane, Plot, Scale, Stack};
 
+/// What shares of waits are of.
+const SHARE_OF: &str = "Share of the time in which the threads of the load ran or waited: sleeps \
+                        for the other end of a pipe, for children and for the clock are neither.";
 /// How many causes have a part of their own.
 const CAUSES_MAX: usize = PARTS - 1;
 /// What the reason why there is no flame graph follows.
@@ -107,7 +110,7 @@ pub(super) fn waiting(evidence: &Evidence, panel: &Panel<'_>) -> Option<Block> {
         wait.filter_map(|w| Some((w.cause.as_str(), waits.share(w.total_ms)?))).collect()
     });
     let title = "Waiting by cause".to_owned();
-    let note = "Share of the time of all threads, of one round of each target.".into();
+    let note = format!("{SHARE_OF} Of one round of each target.");
     stack_block(title, note, rows, "%")
 }
 
@@ -264,6 +267,7 @@ pub(super) fn waits(evidence: &Evidence) -> Markup {
     html! {
         h1 { "Waits and locks" }
         p.lead { "What the threads of each run waited for, and for which locks." }
+        p.note { (SHARE_OF) }
         @for (key, waits) in &evidence.waits {
             section.run {
                 h2 { (key) }
@@ -287,7 +291,7 @@ pub(super) fn waits(evidence: &Evidence) -> Markup {
 }
 
 fn causes(waits: &Waits) -> Table {
-    let mut table = Table::new("Waits by cause", &["cause", "share of thread time"]);
+    let mut table = Table::new("Waits by cause", &["cause", "share"]);
     table.head.extend(["times seen", "total", "mean", "99th percentile"].map(str::to_owned));
     for wait in &waits.waits {
         let row = [

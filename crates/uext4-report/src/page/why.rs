@@ -11,7 +11,7 @@ use super::shown::waits_of;
 use super::{anchor, profiles};
 use crate::evidence::{DEFAULT, Evidence, LockWait, Waits};
 use crate::flame::{Flames, why_missing};
-use crate::metric::{self, HEADLINES, show, show_known, times};
+use crate::metric::{self, HEADLINES, is_written_as_one, show, show_known, times};
 use crate::panel::{Panel, Series, plain_form};
 use crate::verdict::{Outcome, Verdict};
 
@@ -246,6 +246,8 @@ fn finding(pair: &Pair<'_>) -> Markup {
     html! {
         @if pair.verdict.outcome == Outcome::Even {
             "No difference is shown: " (title) " "
+        } @else if is_written_as_one(pair.times) {
+            "Little difference: " (title) " "
         } @else {
             strong { (breakable(&fast.name())) } " is " strong { (times(pair.times)) }
             " as good as " strong { (breakable(&slow.name())) } ": " (title) " "
@@ -357,8 +359,8 @@ fn in_short(counters: &[Counter], waits: Option<(&Waits, &Waits)>) -> Option<Str
         };
         let cause = &longest.cause;
         Some(format!(
-            "In the slower one threads waited most for \"{cause}\": {share} of their time, beside \
-             {before} in the faster one."
+            "In the slower one threads waited most for \"{cause}\": {share} of the time in which they \
+             ran or waited, beside {before} in the faster one."
         ))
     });
     let mut text = String::new();
@@ -390,7 +392,10 @@ fn wait_table(pair: &Pair<'_>, fast: &Waits, slow: &Waits) -> Table {
     let (fast_name, slow_name) = (pair.fast.name(), pair.slow.name());
     let of = |name: &str| format!("{name}, mean wait");
     let head = ["cause", &fast_name, &slow_name, &of(&fast_name), &of(&slow_name)];
-    let mut table = Table::new("Where threads waited, as a share of their time", &head);
+    let mut table = Table::new(
+        "Where threads waited, as a share of the time in which they ran or waited",
+        &head,
+    );
     let mut causes: Vec<(&str, f64)> = Vec::new();
     for (waits, wait) in
         [fast, slow].into_iter().flat_map(|waits| waits.waits.iter().map(move |w| (waits, w)))

@@ -60,6 +60,8 @@ pub(crate) const ROWS_MAX: usize = 60;
 
 const LEFT: i32 = 2;
 const AXIS: i32 = 30;
+/// Between the texts of an axis.
+const GAP: i32 = 6;
 /// A label is a column where there is room, of so many pixels at most; else it stands above.
 const COLUMN_MAX: i32 = 300;
 const WIDE_FROM: u32 = 500;
@@ -144,7 +146,7 @@ pub(crate) fn dots(width: u32, label: &str, rows: &[Dots], text: &dyn Fn(f64) ->
     let scale = Scale::log(rows.iter().flat_map(|row| row.values.iter().map(|(v, _)| *v)));
     let at_rows = Rows::of(width, rows.iter().map(|row| row.label.as_str()));
     Canvas::draw((width, at_rows.height(AXIS)), label, |canvas| {
-        let x = axis(canvas, scale, at_rows, text);
+        let x = axis(canvas, scale, at_rows, text, None);
         for (at, row) in rows.iter().enumerate() {
             let middle = at_rows.label(canvas, at, &row.label);
             let ends = row.values.first().zip(row.values.last());
@@ -201,7 +203,7 @@ pub(crate) fn forest(
     let labels = rows.iter().map(|row| row.label.as_str()).filter(|label| !label.is_empty());
     let at_rows = Rows::of(width, labels);
     Canvas::draw((width, at_rows.height(AXIS)), label, |canvas| {
-        let x = axis(canvas, scale, at_rows, text);
+        let x = axis(canvas, scale, at_rows, text, Some(1.0));
         canvas.path(&[(x(1.0), 0), (x(1.0), at_rows.bottom())], MUTED, 2, false);
         let (mut count, mut middle) = (0, 0);
         for row in rows {
@@ -230,7 +232,7 @@ pub(crate) fn spans(width: u32, label: &str, rows: &[Span]) -> String {
     let scale = Scale::between(first, last);
     let at_rows = Rows::of(width, rows.iter().map(|row| row.label.as_str()));
     Canvas::draw((width, at_rows.height(AXIS)), label, |canvas| {
-        let x = axis(canvas, scale, at_rows, &|value| short(value, "us"));
+        let x = axis(canvas, scale, at_rows, &|value| short(value, "us"), None);
         for (at, row) in rows.iter().enumerate() {
             let middle = at_rows.label(canvas, at, &row.label);
             let (from, to) = (x(row.from), x(row.to));
@@ -251,27 +253,57 @@ fn first_labelled(rows: &[Forest]) -> &[Forest] {
     &rows[..end.unwrap_or(rows.len())]
 }
 
-/// Draws the axis below so many rows, and returns where a value lies.
+/// Draws the axis below so many rows, and returns where a value lies. One value may be marked
+/// whatever the scale marks; it is within the scale.
 fn axis<'a>(
     canvas: &'a Canvas<'_>,
     scale: Scale,
     rows: Rows,
     text: &dyn Fn(f64) -> String,
+    always: Option<f64>,
 ) -> impl Fn(f64) -> i32 + use<'a> {
     let (left, right) = (rows.left() + 12, canvas.width - 26);
     let bottom = rows.bottom() + 2;
     let x = move |value: f64| left + (scale.place(value) * f64::from(right - left)) as i32;
     let about = usize::try_from(canvas.width / 75).unwrap_or(4);
-    let mut free_from = i32::MIN;
-    for tick in scale.ticks(about) {
+    let others = scale.ticks(about).into_iter().filter(|tick| Some(*tick) != always);
+    let mut taken: Vec<(i32, i32)> = Vec::new();
+    for tick in always.into_iter().chain(others) {
         let (at, text) = (x(tick), text(tick));
         canvas.path(&[(at, 2), (at, bottom)], GRID, 1, false);
         let half = width_of(&text) / 2;
+        let middle = at.max(half + 2).min(canvas.width - half - 2);
+        let (from, to) = (middle - half, middle + half);
         // Marks of a logarithmic axis lie close together in places.
-        if at - half > free_from {
-            canvas.text(&text, (at, bottom + 14), Side::Middle, MUTED);
-            free_from = at + half + 6;
+        if taken.iter().all(|(first, last)| to + GAP < *first || from > *last + GAP) {
+            canvas.text(&text, (middle, bottom + 14), Side::Middle, MUTED);
+            taken.push((from, to));
         }
     }
     x
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metric::times;
+
+    /// Fault model: an axis of tens or thousands that leaves out the 1 that its ratios are beside.
+    #[test]
+    fn ratios_have_a_mark_at_one() {
+        for (least, most) in [(0.9, 1.1), (1e-3, 1e12), (0.2, 900.0), (0.97, 80.0), (1e-12, 1.0)] {
+            for width in [340, 760] {
+                let row = |mean| Forest {
+                    label: "E0".into(),
+                    look: Look::of("raw", None),
+                    mean,
+                    bounds: None,
+                    is_range: false,
+                    goal: None,
+                };
+                let svg = forest(width, "ratios", &[row(least), row(most)], &times);
+                assert_eq!(svg.matches("\n1.00x\n").count(), 1, "{least} to {most}: {svg}");
+            }
+        }
+    }
 }

@@ -7,9 +7,11 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use inferno::{differential, flamegraph};
-use maud::{Markup, PreEscaped, html};
+use maud::{Markup, html};
 
 use crate::evidence::{Evidence, of_runs};
+use crate::metric::counted;
+use crate::packed::packed;
 use crate::panel::{Panel, Series};
 
 /// Graphs of a report at most, and bytes of one.
@@ -92,7 +94,8 @@ impl Flames {
             flames.remarks.push(format!("profile/{key}.folded belongs to no figure"));
         }
         if left.len() > STRAY_MAX {
-            flames.remarks.push(format!("{} profiles belong to no figure", left.len()));
+            let left = counted(left.len(), "profile");
+            flames.remarks.push(format!("In all, of no figure: {left}"));
         }
         flames
     }
@@ -177,13 +180,11 @@ impl Flames {
         })
     }
 
-    /// The graphs as data of the page, which its script puts into frames.
+    /// The graphs as data of the page, which its script unpacks and puts into frames.
     pub(crate) fn embedded(&self) -> Markup {
         html! {
             @for flame in &self.graphs {
-                script type="application/json" id=(format!("{}-svg", flame.id)) {
-                    (PreEscaped(as_data(&flame.svg)))
-                }
+                script type="text/plain" id=(format!("{}-svg", flame.id)) { (packed(&flame.svg)) }
             }
         }
     }
@@ -215,11 +216,6 @@ pub(crate) fn why_missing<'e>(
     }
     let reason = |key: &String| Some(of_runs(&evidence.without_profile, key).next()?.1.as_str());
     keys.iter().find_map(reason)
-}
-
-/// A text as JSON that ends no element.
-fn as_data(text: &str) -> String {
-    serde_json::to_string(text).unwrap_or_default().replace('<', "\\u003c")
 }
 
 /// The keys of all runs of a series.
@@ -307,10 +303,6 @@ mod tests {
         assert!(draw(false, "no count\n").is_err());
         let svg = draw(false, "a;b 1\na;c;</script> 2\n").unwrap();
         assert!(svg.starts_with("<svg"), "{svg}");
-        let data = as_data(&svg);
-        assert!(!data.contains('<'));
-        let back: String = serde_json::from_str(&data).unwrap();
-        assert_eq!(back, svg);
     }
 
     /// Fault model: a folder of very many profiles, which would be gone through for hours.

@@ -8,7 +8,7 @@
 //! 2 GHz) and a store in memory. What a run does not tell of itself counts as different.
 
 use crate::evidence::Evidence;
-use crate::metric::{show, times};
+use crate::metric::{counted, show, times};
 use crate::panel::{Panel, Point, Series};
 use crate::stats::{PAIRS_MIN, Spread};
 use crate::verdict::Verdict;
@@ -164,7 +164,7 @@ fn other_size(evidence: &Evidence) -> Option<String> {
 fn other_machine(evidence: &Evidence, panel: &Panel<'_>) -> Option<String> {
     match evidence.env.get("cpus").and_then(serde_json::Value::as_u64) {
         Some(PROCESSORS) => {}
-        Some(count) => return Some(format!("this machine has {count} processors")),
+        Some(count) => return Some(format!("this machine has {}", counted(count, "processor"))),
         None => return Some("env.json does not tell the number of processors".to_owned()),
     }
     let of_run = evidence.env.get("store").and_then(serde_json::Value::as_str);
@@ -200,7 +200,10 @@ impl Goal {
         let (_, wanted) = THREADS.iter().find(|(name, _)| *name == self.experiment)?;
         let own = Series { target: self.target.to_owned(), variant: String::new() };
         let (threads, _) = panel.points.iter().rev().find(|point| panel.has_run(&own, **point))?;
-        (threads < wanted).then(|| format!("it ran with {threads} of {wanted} threads"))
+        (threads < wanted).then(|| {
+            let wanted = counted(*wanted, "thread");
+            format!("it ran with {threads} of {wanted}")
+        })
     }
 
     /// What the figures of a panel say about it.

@@ -5,8 +5,8 @@
 //!
 //! Invariant: the report shows what the folder holds and computes no figure of its own but medians,
 //! spreads and ratios of it; each plot has its numbers in a table. Figures, events and stacks can
-//! be taken from the page as they were read, objects of JSON as they are printed anew; latencies
-//! and waits of single runs stay in the folder.
+//! be taken from the page as they were read, objects of JSON as they are printed anew, packed;
+//! latencies and waits of single runs stay in the folder.
 //!
 //! Invariant: whatever a file of the folder says, the result is a page: what cannot be read is a
 //! remark on it. Text of the folder reaches the page escaped.
@@ -18,6 +18,7 @@ mod flame;
 mod folder;
 mod goal;
 mod metric;
+mod packed;
 mod page;
 mod panel;
 mod plot;

@@ -159,6 +159,9 @@ pub(crate) fn headlines(experiment: &str) -> impl Iterator<Item = &'static str> 
 /// From there on a number is written by its power.
 const LONGEST: f64 = 1e15;
 
+/// Digits of a count, all of which are shown.
+const COUNT_DIGITS: u32 = 15;
+
 /// Others that have a verdict, too.
 pub(crate) const ALSO: &[&str] = &[
     "latency_p99_us",
@@ -263,6 +266,14 @@ fn digits(value: f64, places: u32) -> String {
     grouped + rest
 }
 
+/// A count with the word for what is counted: `1 thread`, `2,048 threads`.
+pub(crate) fn counted(count: impl TryInto<u64>, one: &str) -> String {
+    // Larger than any count that there is.
+    let count = count.try_into().unwrap_or(u64::MAX);
+    let ending = if count == 1 { "" } else { "s" };
+    format!("{} {one}{ending}", digits(count as f64, COUNT_DIGITS))
+}
+
 /// How many times: `3.02x`.
 pub(crate) fn times(ratio: f64) -> String {
     if ratio >= LONGEST {
@@ -299,6 +310,14 @@ mod tests {
         }
         assert_eq!(short(14_568.44, "1/s"), "14.6 k/s");
         assert_eq!(short(15_000.0, "1"), "15k");
+    }
+
+    #[test]
+    fn one_is_no_plural() {
+        let counts = [0_u32, 1, 2, 2048, 1_234_567].map(|count| counted(count, "thread"));
+        let wanted = ["0", "1", "2", "2,048", "1,234,567"];
+        let wanted = wanted.map(|n| format!("{n} thread{}", if n == "1" { "" } else { "s" }));
+        assert_eq!(counts, wanted);
     }
 
     #[test]

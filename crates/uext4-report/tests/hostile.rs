@@ -134,7 +134,7 @@ fn what_is_too_much_is_left_out_and_told() {
         "events.jsonl, line 1: 1200003 bytes are too many",
         "more than 64 experiments; ",
         "more than 400 metrics; ",
-        "1 figures have names of more than 200 bytes",
+        "left out for names of more than 200 bytes: 1 figure",
         "the first 2000 rows of 5000 are shown",
         "and what follows is not in the report",
         "round 1000000000",
@@ -243,6 +243,9 @@ fn any_value_in_place_of_any_other_gives_a_page() {
         }
         println!("seed {seed}");
         let html = page(folder.path());
-        assert!(!html.contains("NaN") && !html.contains(">inf"), "seed {seed}");
+        // Packed data may hold these letters, but none of the characters before them.
+        let has_no_number = [">", " ", "\"", ",", "("].map(|before| format!("{before}NaN"));
+        assert!(!has_no_number.iter().any(|text| html.contains(text)), "seed {seed}");
+        assert!(!html.contains(">inf"), "seed {seed}");
     }
 }

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 
 use super::Figure;
+use crate::metric::counted;
 
 /// Characters of a name.
 const NAME_MAX: usize = 200;
@@ -48,13 +49,13 @@ pub(super) fn keep_within(figures: &mut Vec<Figure>) -> Vec<String> {
     });
     let mut remarks = Vec::new();
     for ((_, most, name), lost) in FIELDS.iter().zip(lost).filter(|(_, lost)| *lost > 0) {
-        remarks.push(format!(
-            "raw.jsonl: more than {most} {name}; {lost} figures of others are left out"
-        ));
+        let lost = counted(lost, "figure");
+        remarks.push(format!("raw.jsonl: more than {most} {name}; left out of others: {lost}"));
     }
     if too_long > 0 {
-        let told = format!("{too_long} figures have names of more than {NAME_MAX} bytes");
-        remarks.push(format!("raw.jsonl: {told}, they are left out"));
+        let lost = counted(too_long, "figure");
+        remarks
+            .push(format!("raw.jsonl: left out for names of more than {NAME_MAX} bytes: {lost}"));
     }
     remarks
 }

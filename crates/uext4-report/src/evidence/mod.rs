@@ -17,6 +17,7 @@ use serde_json::Value;
 pub(crate) use detail::{Histogram, Latency, LockWait, Moment, Waits};
 pub(crate) use figure::{DEFAULT, Figure, REPEATED};
 
+use crate::metric::counted;
 use reading::Reading;
 
 /// Figures and events of a report at most.
@@ -173,7 +174,7 @@ fn read_details(reading: &mut Reading, evidence: &mut Evidence) {
         let Some(text) = reading.text_within(&path, FOLDED_MAX) else { continue };
         let (stacks, lost) = folded::clean(&text);
         if lost > 0 {
-            reading.remark(format!("{path}: {lost} lines are no stacks with a count"));
+            reading.remark(format!("{path}: no stack with a count in {}", counted(lost, "line")));
         }
         evidence.stacks.insert(key, stacks);
     }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::block::{Block, Cell, Legend, ROWS_MAX, Table};
 use super::overview::plain;
 use super::results::list;
-use crate::metric::{show, show_known};
+use crate::metric::{counted, show, show_known};
 use crate::plot::{self, Look, Plot, Span};
 
 /// Calls that the plot of a timeline shows at most: the last before the crash.
@@ -92,7 +92,7 @@ fn failed(failure: &Value) -> Markup {
     html! {
         h2 { "The smallest state that fails" }
         p {
-            "The power fails after " (steps.len()) " calls, and "
+            "The power fails after " (counted(steps.len(), "call")) ", and "
             (plain(&description["not_begun"])) " had not begun. The check: "
             strong { (plain(&failure["status"])) } "."
             @if failure["fails_again"] == false {

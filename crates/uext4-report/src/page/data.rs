@@ -1,11 +1,12 @@
 //! The evidence itself, to look at and to take away.
 
-use base64::Engine;
 use maud::{Markup, html};
 use serde_json::Value;
 
 use super::overview::plain;
 use crate::evidence::Evidence;
+use crate::metric::counted;
+use crate::packed::packed;
 
 /// The page.
 pub(super) fn page(evidence: &Evidence) -> Markup {
@@ -15,34 +16,34 @@ pub(super) fn page(evidence: &Evidence) -> Markup {
         p.lead { "What this report was made from. The links hold the data: nothing is loaded." }
         p.note {
             "Lines and stacks are as they were read, objects are printed anew. Latencies and waits "
-            "of single runs stay in the folder (latency, profile); their numbers are in the tables."
+            "of single runs stay in the folder (latency, profile); their numbers are in the "
+            "tables. The data is packed: the page unpacks what you click, and without scripts a "
+            "link gives a file for gunzip (.gz)."
         }
         ul.contents {
             @if !evidence.raw.is_empty() {
                 li {
-                    a download="raw.jsonl" href=(link(&evidence.raw)) { "raw.jsonl" }
-                    " (" (evidence.figures.len()) " figures)"
+                    (link("raw.jsonl", &evidence.raw))
+                    " (" (counted(evidence.figures.len(), "figure")) ")"
                 }
             }
             @if !evidence.events_text.is_empty() {
-                li {
-                    a download="events.jsonl" href=(link(&evidence.events_text)) { "events.jsonl" }
-                }
+                li { (link("events.jsonl", &evidence.events_text)) }
             }
             @if !evidence.env.is_empty() {
                 li {
                     @let text = serde_json::to_string_pretty(&evidence.env).unwrap_or_default();
-                    a download="env.json" href=(link(&text)) { "env.json" }
+                    (link("env.json", &text))
                 }
             }
             @for (name, value) in objects(evidence) {
                 li {
                     @let text = serde_json::to_string_pretty(value).unwrap_or_default();
-                    a download=(name) href=(link(&text)) { (name) }
+                    (link(name, &text))
                 }
             }
             @for (name, text) in folded(evidence) {
-                li { a download=(name) href=(link(text)) { (name) } }
+                li { (link(&name, text)) }
             }
         }
         @if notes.clone().next().is_some() {
@@ -82,8 +83,8 @@ fn folded(evidence: &Evidence) -> impl Iterator<Item = (String, &String)> {
     evidence.stacks.iter().map(|(key, text)| (format!("{key}.folded"), text))
 }
 
-/// A link that holds a text.
-fn link(text: &str) -> String {
-    let data = base64::engine::general_purpose::STANDARD.encode(text);
-    format!("data:application/octet-stream;base64,{data}")
+/// A link that holds a text, packed. The script of the page makes it one to the text itself.
+fn link(name: &str, text: &str) -> Markup {
+    let data = format!("data:application/gzip;base64,{}", packed(text));
+    html! { a download=(format!("{name}.gz")) href=(data) { (name) } }
 }

@@ -6,7 +6,7 @@ use super::block::{COLUMNS_MAX, Cell, Table, heading};
 use super::profiles;
 use super::shown::{blocks, point_name};
 use crate::evidence::{Event, Evidence};
-use crate::metric::{self, short, show, times};
+use crate::metric::{self, counted, short, show, times};
 use crate::panel::{Panel, Point, Series};
 use crate::stats::{Spread, noise};
 use crate::verdict::{Outcome, Verdict};
@@ -62,7 +62,8 @@ pub(super) fn page(evidence: &Evidence, name: &str, panels: &[&Panel<'_>]) -> Ma
             @if !histograms.engine.is_empty() {
                 details.all {
                     summary {
-                        "Inside the engine: histograms of its " (histograms.engine.len()) " phases"
+                        "Inside the engine: histograms of "
+                        (counted(histograms.engine.len(), "phase"))
                     }
                     @for block in &histograms.engine { (block.markup()) }
                 }
@@ -146,7 +147,7 @@ pub(super) fn word(verdict: &Verdict<'_>) -> String {
         word += &format!(" ({})", verdict.ratio.pairs);
     }
     if verdict.without_ratio > 0 {
-        word += &format!("; {} rounds of 0 have no ratio", verdict.without_ratio);
+        word += &format!("; no ratio in {} (of 0)", counted(verdict.without_ratio, "round"));
     }
     word
 }
@@ -201,7 +202,7 @@ fn noise_note(panel: &Panel<'_>) -> Markup {
         @if let Some(noise) = noise(&ratios, 1) {
             p.note {
                 "Noise: two rounds of the same differ by up to " (show(noise.exp() - 1.0, "%"))
-                " here, from " (ratios.len()) " pairs of " (by) "."
+                " here, from " (counted(ratios.len(), "pair")) " of " (by) "."
             }
         }
     }

@@ -59,7 +59,8 @@ pub(crate) fn render(evidence: &Evidence) -> String {
     let mut remarks = evidence.remarks.clone();
     if lost > 0 {
         let most = crate::panel::PANELS_MAX;
-        remarks.push(format!("more than {most} kinds of runs: {lost} figures are left out"));
+        let lost = crate::metric::counted(lost, "figure");
+        remarks.push(format!("more than {most} kinds of runs; left out: {lost}"));
     }
     if is_cut {
         remarks.push("there are more pairs of rounds than verdicts are made of".to_owned());

@@ -10,7 +10,7 @@ use super::why::{in_a_line, striking};
 use super::{anchor, experiments};
 use crate::evidence::{Event, Evidence};
 use crate::goal::{self, GOALS, Measured};
-use crate::metric::{self, show, times};
+use crate::metric::{self, counted, show, times};
 use crate::panel::{Panel, Series};
 use crate::plot::{self, Forest, Plot};
 use crate::verdict::{Outcome, Verdict};
@@ -108,7 +108,7 @@ fn cards_of(own: &str, found: &[&Found<'_>]) -> Markup {
         }
     }
     html! {
-        div.total { strong { (own) } " in " (found.len()) " comparisons" (score(found)) }
+        div.total { strong { (own) } " in " (counted(found.len(), "comparison")) (score(found)) }
         div.cards {
             @for peer in &peers {
                 @let beside = found.iter().copied().filter(|f| f.verdict.peer.name() == *peer);
@@ -192,11 +192,11 @@ fn beside(found: &[Found<'_>], own: &str) -> Markup {
     let plot = Plot::of_rows(rows.len(), |width| plot::forest(width, &label, &rows, &times));
     let block = Block {
         title: format!("{own}: how many times as good as its peers"),
-        note: "Right of 1 it is better, left of 1 worse. A bar that reaches over 1 shows no \
-               difference, nor does a ratio that is written as 1.00x. The bar is the 95 % interval \
-               over the rounds, a dashed bar the least and the most of fewer than five, which give no \
-               verdict; the dashed mark is the goal. At the most threads of each experiment; its \
-               page has the others."
+        note: "Right of 1 it wins, left of 1 it loses, by a bar that does not reach over 1 and a \
+               ratio that is not written as 1.00x. The bar is the 95 % interval over the rounds, a \
+               dashed bar the least and the most of fewer than five, which give no verdict; the \
+               dashed mark is the goal. At the most threads of each experiment; its page has the \
+               others."
             .into(),
         plot,
         legend: Legend::new(),

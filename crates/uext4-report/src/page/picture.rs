@@ -7,7 +7,7 @@ use maud::{PreEscaped, html};
 
 use super::overview::{Found, found};
 use crate::evidence::Evidence;
-use crate::metric::times;
+use crate::metric::{counted, times};
 use crate::panel::panels;
 use crate::plot::{Forest, Look, ROWS_MAX, WIDE, forest};
 use crate::verdict::judge;
@@ -36,8 +36,8 @@ pub(crate) fn render(evidence: &Evidence) -> Option<String> {
     let title = "How many times as good uext4 is as its peers";
     let plot = forest(WIDE, title, &rows, &times);
     let (width, height) = (WIDE as usize + 2 * MARGIN, height(&plot) + TOP + BOTTOM);
-    let note = "Right of 1 uext4 is better. Bars: 95 % intervals, over 1 no difference; dashed: few \
-                rounds; dashed marks: goals.";
+    let note = "Right of 1 uext4 is better. Bars: 95 % intervals, over 1 no difference; dashed: \
+                few rounds; dashed marks: goals.";
     let mut about = machine(evidence);
     if groups.len() > ROWS_MAX {
         about += &format!(". The first {ROWS_MAX} of {} rows", groups.len());
@@ -126,7 +126,8 @@ fn machine(evidence: &Evidence) -> String {
     let text = |name: &str| evidence.env.get(name).and_then(|value| value.as_str());
     let kernel =
         text("kernel").map(|kernel| format!("Linux {}", kernel.trim_start_matches("Linux ")));
-    let processors = evidence.env.get("cpus").map(|count| format!("{count} processors"));
+    let processors = evidence.env.get("cpus").and_then(serde_json::Value::as_u64);
+    let processors = processors.map(|count| counted(count, "processor"));
     let store = text("store").map(|store| format!("store {store}"));
     let day = text("begun").map(|begun| begun.chars().take(10).collect());
     [processors, kernel, store, day].into_iter().flatten().collect::<Vec<_>>().join(", ")

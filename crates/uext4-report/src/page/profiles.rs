@@ -8,7 +8,7 @@ use super::block::{Block, Legend, Table};
 use super::shown::{look, of_run, waits_of};
 use crate::evidence::{Evidence, Histogram, Waits};
 use crate::flame::{Flames, share};
-use crate::metric::{short, show, show_known};
+use crate::metric::{counted, short, show, show_known};
 use crate::panel::{Panel, Series};
 use crate::plot::{self, Line, Look, PARTS, Plane, Plot, Scale, Stack};
 
@@ -229,7 +229,7 @@ pub(super) fn flames(flames: &Flames) -> Markup {
             figure.block.flame id=(flame.id) {
                 figcaption {
                     h3 { (flame.title) }
-                    p.note { (show(flame.samples as f64, "")) " samples." }
+                    p.note { (counted(flame.samples, "sample")) "." }
                 }
                 div.graph data-svg=(format!("{}-svg", flame.id)) data-height=(flame.height())
                     data-title=(flame.title) {
@@ -272,7 +272,7 @@ pub(super) fn waits(evidence: &Evidence) -> Markup {
             section.run {
                 h2 { (key) }
                 p.note {
-                    (show_known(waits.threads, "")) " threads, " (show_known(waits.seconds, "s"))
+                    (threads(waits)) ", " (show_known(waits.seconds, "s"))
                     @if let Some(n) = waits.context_switches_per_op {
                         ", " (show(n, "")) " context switches per operation"
                     }
@@ -288,6 +288,10 @@ pub(super) fn waits(evidence: &Evidence) -> Markup {
             }
         }
     }
+}
+
+fn threads(waits: &Waits) -> String {
+    waits.threads.map_or_else(|| "- threads".to_owned(), |count| counted(count as u64, "thread"))
 }
 
 fn causes(waits: &Waits) -> Table {
@@ -315,7 +319,7 @@ pub(super) fn stacks(waits: &Waits) -> Markup {
             details {
                 summary { "Stacks: " (wait.cause) }
                 @for (stack, count) in wait.stacks().into_iter().take(STACKS_MAX) {
-                    pre.stack { (count) " times: " (stack) }
+                    pre.stack { (counted(count, "time")) ": " (stack) }
                 }
             }
         }

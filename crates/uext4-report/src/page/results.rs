@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::block::{Block, COLUMNS_MAX, Cell, Legend, Table};
-use crate::metric::{show, times};
+use crate::metric::{counted, show, times};
 use crate::plot::{self, Forest, Look, Plot};
 
 /// What a comparison says of a figure with fewer pairs of rounds than it takes for a verdict.
@@ -57,14 +57,16 @@ pub(super) fn compare(compare: &Value) -> Markup {
         p.lead {
             @if rows.is_empty() { "The comparison holds no figure." }
             @else if worse != 0 {
-                strong { "B is worse by " (worse) " of " (rows.len()) " figures." }
+                strong { "B is worse by " (worse) " of " (counted(rows.len(), "figure")) "." }
             }
             @else if undecided == 0 { "B is worse nowhere." }
             @else { "No figure of B is shown to be worse." }
-            @if undecided != 0 { " " (undecided) " have too few rounds for a verdict." }
+            @if undecided != 0 {
+                " Too few rounds for a verdict: " (counted(undecided, "figure")) "."
+            }
         }
         @if without_ratio > 0 {
-            p.remark { (without_ratio) " figures are 0 and have no ratio." }
+            p.remark { "Of 0, without a ratio: " (counted(without_ratio, "figure")) "." }
         }
         @if !rows.is_empty() {
             (Block { title, note, plot, legend: Legend::new(), table }.markup())

@@ -24,20 +24,46 @@
   var dark = "<style>body{background:#14181f}#background{fill:#14181f!important}" +
     "#title,#subtitle,#details,#search,#matched,#unzoom{fill:#e4e8ee!important}</style>";
 
+  // What the page carries is packed (gzip), in base64.
+  var canUnpack = typeof DecompressionStream === "function";
+  function unpack(data) {
+    var bytes = Uint8Array.from(atob(data), function (c) { return c.charCodeAt(0); });
+    return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip")));
+  }
+
   function fill(box, anew) {
     var old = box.querySelector("iframe");
     if (old && !anew) return;
     var data = document.getElementById(box.getAttribute("data-svg"));
     if (!data) return;
+    if (!canUnpack) {
+      box.textContent = "This browser is too old to unpack the graph; the table below has its numbers.";
+      return;
+    }
     var frame = document.createElement("iframe");
     frame.setAttribute("sandbox", "allow-scripts");
     frame.setAttribute("title", box.getAttribute("data-title"));
     frame.style.height = (Number(box.getAttribute("data-height")) + 4) + "px";
-    frame.srcdoc = "<!DOCTYPE html><meta charset=utf-8><style>body{margin:0;overflow:hidden}svg{display:block;width:100%}</style>" +
-      (isDark() ? dark : "") + before + JSON.parse(data.textContent);
+    var head = "<!DOCTYPE html><meta charset=utf-8><style>body{margin:0;overflow:hidden}svg{display:block;width:100%}</style>" +
+      (isDark() ? dark : "") + before;
+    unpack(data.textContent).text().then(function (svg) { frame.srcdoc = head + svg; });
     if (old) old.remove();
     box.appendChild(frame);
   }
+
+  // A link gives its data as it is packed, where it cannot be unpacked here.
+  document.addEventListener("click", function (event) {
+    var link = event.target.closest && event.target.closest("a[download]");
+    if (!link || !canUnpack || !link.href.startsWith("data:")) return;
+    event.preventDefault();
+    unpack(link.href.slice(link.href.indexOf(",") + 1)).blob().then(function (blob) {
+      var unpacked = document.createElement("a");
+      unpacked.href = URL.createObjectURL(blob);
+      unpacked.download = link.download.replace(/\.gz$/, "");
+      unpacked.click();
+      setTimeout(function () { URL.revokeObjectURL(unpacked.href); }, 60000);
+    });
+  });
 
   function show() {
     var id = location.hash.slice(1) || "overview";

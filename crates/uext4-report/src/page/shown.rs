@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::block::{Block, Legend, Table};
 use crate::evidence::{Evidence, Latency, Moment, Waits, of_runs};
-use crate::metric::{self, short, show, show_known};
+use crate::metric::{self, counted, short, show, show_known};
 use crate::panel::{Axis, Panel, Point, Series};
 use crate::plot::{self, Bar, Dots, Line, Look, Plane, Plot, Scale, Shape};
 use crate::stats::Spread;
@@ -23,8 +23,7 @@ pub(super) fn look(panel: &Panel<'_>, series: &Series) -> Look {
 pub(super) fn point_name(panel: &Panel<'_>, (threads, bytes): Point) -> String {
     match panel.axis() {
         Some(Axis::Bytes) => show(f64::from(bytes) / 1024.0, "KiB"),
-        _ if threads == 1 => "1 thread".to_owned(),
-        _ => format!("{} threads", show(f64::from(threads), "1")),
+        _ => counted(threads, "thread"),
     }
 }
 
@@ -178,7 +177,7 @@ fn line_plot(panel: &Panel<'_>, series: &[&Series], metric: &str, title: &str, u
         (at as f64, name)
     });
     let plane = Plane {
-        label: &format!("{title} of {} targets", lines.len()),
+        label: &format!("{title} of {}", counted(lines.len(), "target")),
         x: Scale::places(panel.points.len()),
         y,
         x_marks: names.collect(),

@@ -11,7 +11,7 @@ use super::shown::waits_of;
 use super::{anchor, profiles};
 use crate::evidence::{DEFAULT, Evidence, LockWait, Waits};
 use crate::flame::{Flames, why_missing};
-use crate::metric::{self, HEADLINES, is_written_as_one, show, show_known, times};
+use crate::metric::{self, HEADLINES, counted, is_written_as_one, show, show_known, times};
 use crate::panel::{Panel, Series, plain_form};
 use crate::verdict::{Outcome, Verdict};
 
@@ -254,7 +254,7 @@ fn finding(pair: &Pair<'_>) -> Markup {
         }
         (pair.figure(fast)) " beside " (pair.figure(slow)) "; ratio " (pair.ratio())
         @if pair.verdict.outcome == Outcome::FewRounds {
-            ", of " (pair.verdict.ratio.pairs) " rounds, which are too few for a verdict"
+            ", of " (counted(pair.verdict.ratio.pairs, "round")) ", too few for a verdict"
         }
         "."
     }
@@ -359,8 +359,8 @@ fn in_short(counters: &[Counter], waits: Option<(&Waits, &Waits)>) -> Option<Str
         };
         let cause = &longest.cause;
         Some(format!(
-            "In the slower one threads waited most for \"{cause}\": {share} of the time in which they \
-             ran or waited, beside {before} in the faster one."
+            "In the slower one threads waited most for \"{cause}\": {share} of the time in which \
+             they ran or waited, beside {before} in the faster one."
         ))
     });
     let mut text = String::new();

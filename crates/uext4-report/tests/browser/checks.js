@@ -37,6 +37,19 @@ async function links() {
   return count;
 }
 
+// Clicks a link to data; returns name and text of the file that the page makes of it.
+async function download(name) {
+  var make = URL.createObjectURL, click = HTMLAnchorElement.prototype.click, blob, saved;
+  URL.createObjectURL = function (data) { blob = data; return make.call(URL, data); };
+  HTMLAnchorElement.prototype.click = function () { saved = this.download; };
+  var event = new MouseEvent("click", { bubbles: true, cancelable: true });
+  document.querySelector('a[download="' + name + '.gz"]').dispatchEvent(event);
+  await until(function () { return saved; });
+  URL.createObjectURL = make;
+  HTMLAnchorElement.prototype.click = click;
+  return JSON.stringify([saved, await blob.text()]);
+}
+
 function check() {
   var page = document.querySelector(".page.current");
   var out = { wide: [], small: [], pale: [], bare: [], heads: [] };

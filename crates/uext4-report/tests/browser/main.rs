@@ -109,6 +109,10 @@ fn links(browser: &mut Chromium) {
     let data = "[...document.querySelectorAll('a[download]')].map(a => a.href.slice(0, 5)).join()";
     let data = browser.ask(data);
     assert!(data.as_str().unwrap().split(',').all(|scheme| scheme == "data:"), "{data}");
+    let saved = browser.ask("download('raw.jsonl')");
+    let raw = std::fs::read_to_string(Path::new(EVIDENCE).join("raw.jsonl")).unwrap();
+    let saved: Value = serde_json::from_str(saved.as_str().unwrap()).unwrap();
+    assert_eq!(saved, json!(["raw.jsonl", raw]));
 }
 
 /// An address that leads nowhere shows the first page.

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Access, access};
+use rustix::io::Errno;
 use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
@@ -110,6 +112,23 @@ impl Plan {
     #[must_use]
     pub fn folder(&self) -> PathBuf {
         self.folder.clone().unwrap_or_else(|| self.store.default_folder().into())
+    }
+
+    /// Refuses a folder that images cannot be made in; nothing is touched.
+    ///
+    /// # Errors
+    /// No such folder; one that this user cannot write, or whose path programs would change.
+    pub fn require_folder(&self) -> Result<()> {
+        let folder = stage::plain(&self.folder())?;
+        let wrong = |why: &str| Err(Error::new(format!("{}: {why}", folder.display())));
+        if !folder.is_dir() {
+            return wrong("not a directory");
+        }
+        match access(&folder, Access::WRITE_OK | Access::EXEC_OK) {
+            Ok(()) => Ok(()),
+            Err(Errno::ACCESS) => wrong("this user can make no files there"),
+            Err(error) => wrong(&error.to_string()),
+        }
     }
 
     /// Refuses what does not fit.

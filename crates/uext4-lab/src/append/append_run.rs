@@ -14,6 +14,7 @@ use crate::bench::{
     files, format, known,
 };
 use crate::check;
+use crate::counted::counted;
 use crate::error::{Doing, Error, Result};
 use crate::evidence::{Served, TargetRun, keep_layout};
 use crate::explain::Subject;
@@ -205,7 +206,8 @@ impl Append {
         let candidates = u32::try_from(candidates).unwrap_or(u32::MAX);
         let bases = bases(bench.plan, shape.form, candidates);
         let gib = shape.image_bytes as f64 / f64::from(1 << 30);
-        let what = format!("{} threads: an image of {gib:.1} GiB, sparse", shape.threads);
+        let what =
+            format!("{}: an image of {gib:.1} GiB, sparse", counted(shape.threads, "thread"));
         bench.require_room(&what, shape.space_bytes(bases), "use --scale", tell)?;
         let base = bench.stage.image("base");
         format(&base, shape.image_bytes, None)?;

@@ -11,10 +11,11 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde_json::{Value, json};
 
+use crate::counted::counted;
 use crate::error::{Doing, Error, Result};
 use crate::evidence::line_file::LineFile;
 use crate::evidence::taken_up::{self, Mark, TakenUp};
-use crate::evidence::{environment, identity, json_file, summary};
+use crate::evidence::{environment, identity, json_file, plan_difference, summary};
 use crate::plan::{Event, Plan};
 use crate::record;
 
@@ -62,9 +63,11 @@ struct Before {
 impl Before {
     /// Takes up what a run of the same plan, build and machine has left: the plan goes on there.
     fn take_up(dir: &Path, plan: &mut Plan) -> Result<Self> {
-        if json_file::read(&dir.join("plan.json")).ok() != Some(plan.to_json()) {
-            let text = "was begun with another plan: name the same loads and options";
-            return Err(refuse(dir, text));
+        let before = json_file::read(&dir.join("plan.json"))?;
+        let differences = plan_difference::differences(&before, &plan.to_json());
+        if !differences.is_empty() {
+            let text = "was begun with another plan";
+            return Err(refuse(dir, &format!("{text}: {}", differences.join("; "))));
         }
         let environment = json_file::read(&dir.join("env.json"))?;
         let differences = identity::differences(&environment, &environment::describe(plan));
@@ -73,7 +76,7 @@ impl Before {
             return Err(refuse(dir, &format!("{text}: {}", differences.join("; "))));
         }
         let TakenUp { resumed, seconds, events } = taken_up::take_up(dir)?;
-        let mut text = format!("{} runs had ended", resumed.count());
+        let mut text = format!("{} had ended", counted(resumed.count(), "run"));
         if resumed.lost() > 0 {
             text += &format!(", {}", resumed.loss());
         }
@@ -211,14 +214,19 @@ impl Evidence {
     /// Returns the summary.
     ///
     /// # Errors
-    /// No room for it.
+    /// The first thing that could not be written; what can be is.
     pub fn finish(mut self, interrupted: Option<&str>) -> Result<String> {
-        if let Some(text) = interrupted {
-            self.tell(&json!({"event": "interrupted", "text": text}))?;
-        }
-        self.write_environment()?;
+        let told = interrupted
+            .map_or(Ok(()), |text| self.tell(&json!({"event": "interrupted", "text": text})));
+        let timed = self.write_environment();
         let over_rounds = std::mem::take(&mut self.over_rounds);
-        self.raw.append_durably(&over_rounds, FIGURES)?;
+        let kept = self.raw.append_durably(&over_rounds, FIGURES);
+        let summary = self.write_summary();
+        told.and(timed).and(kept).and(summary)
+    }
+
+    /// Of the runs that are in the folder.
+    fn write_summary(&self) -> Result<String> {
         let raw = self.dir.join("raw.jsonl");
         let text = fs::read_to_string(&raw).doing(format_args!("reading {}", raw.display()))?;
         let text = summary::of(&self.environment, &record::parse(&text)?);
@@ -283,6 +291,13 @@ impl Evidence {
         let mut environment = self.environment.clone();
         environment["seconds"] = ((self.seconds() * 10.0).round() / 10.0).into();
         json_file::write(&self.dir.join("env.json"), &environment)
+    }
+}
+
+impl Drop for Evidence {
+    fn drop(&mut self) {
+        // A process that is just being started has the folder open, too, until it runs its program.
+        let _ = flock(&self.folder, FlockOperation::Unlock);
     }
 }
 

@@ -11,6 +11,7 @@
 //! | `taken_up` | what a run that goes on knows of the one before it |
 //! | `environment` | the machine and the command, for `env.json` |
 //! | `identity` | whether a run that goes on is on the same build and machine |
+//! | `plan_difference` | what a run that goes on was asked for otherwise |
 //! | `noise` | how far apart two runs of the same thing lie |
 //! | `summary` | `summary.md`: medians, ratios, how sure they are, how noisy the machine was |
 //!
@@ -26,6 +27,7 @@ mod json_file;
 mod layout;
 mod line_file;
 mod noise;
+mod plan_difference;
 mod run_name;
 mod scene;
 mod summary;

@@ -13,6 +13,7 @@ use crate::bench::{
     self, Bench, CAUSES, Candidate, Counters, Experiment, Figures, Limits, Setting, StartImage,
     known,
 };
+use crate::counted::counted;
 use crate::error::{Doing, Error, Result};
 use crate::evidence::{Served, TargetRun};
 use crate::explain::Subject;
@@ -69,7 +70,7 @@ pub(crate) fn run(
         for &journal in journals_of(kind, plan) {
             let shape = StormShape::new(kind, threads, journal, plan.scale);
             let bench = Bench::new(plan, load, shape.image_bytes())?;
-            let what = format!("{threads} threads, journal {journal} MiB");
+            let what = format!("{}, journal {journal} MiB", counted(threads, "thread"));
             let need = shape.space_bytes(plan.operations, plan.kinds());
             bench.require_room(&what, need, "use --scale or --ops", tell)?;
             let setting = Setting { form: None, threads, bs: load.block_bytes };
@@ -208,8 +209,9 @@ impl Storm {
         tell(Event::Found(&key, operations));
         let seconds = bench.plan.duration.as_secs_f64();
         let text = format!(
-            "each thread makes {operations} writes of {blocks} that there is room for; \
-             planned are {seconds} s on uext4"
+            "each thread makes {} of {blocks} that there is room for; planned are {seconds} s on \
+             uext4",
+            counted(operations, "write")
         );
         tell(Event::Note(bench.load, text));
         Ok(())

@@ -111,6 +111,29 @@ fn seconds_of_all_parts_of_a_run_count() {
     assert!(read(&out, "events.jsonl").contains("\"resumed\""));
 }
 
+/// Fault model: hours of runs without a summary, because one line of another file had no room.
+#[test]
+fn what_can_be_written_at_the_end_is_written() {
+    let scratch = tempfile::tempdir().unwrap();
+    for name in ["events.jsonl", "raw.jsonl"] {
+        let out = scratch.path().join(name);
+        let mut evidence = Evidence::open(&out, &mut plan(), false).unwrap();
+        keep(&mut evidence, 1, 7.0);
+        let full = LineFile::open(Path::new("/dev/full")).unwrap();
+        match name {
+            "raw.jsonl" => {
+                evidence.over_rounds = "{}\n".to_owned();
+                evidence.raw = full;
+            }
+            _ => evidence.events = full,
+        }
+        let error = evidence.finish(Some("interrupted")).unwrap_err().to_string();
+        assert!(error.contains("No space left"), "{error}");
+        let summary = read(&out, "summary.md");
+        assert!(summary.contains("E3") && summary.contains("| uext4 |"), "{summary}");
+    }
+}
+
 /// Fault model: a run that did not begin leaves a folder that no other can have.
 #[test]
 fn what_has_not_begun_leaves_nothing() {

@@ -58,7 +58,17 @@ const OTHERS: &[(&str, Statuses)] = &[
             ("0", "It is done; nothing is worse."),
             ("1", "A figure is worse than before (compare, guard), or a load gave none (run)."),
             ("2", "The command line is wrong, or there is nothing to compare."),
-            ("125", "There is nothing to compare, with `--bisect`."),
+            ("125", "There is nothing to compare, with `--bisect`: the commit is skipped."),
+            (
+                "255",
+                "The command line is wrong, or there is no baseline, with `--bisect`: the search \
+                 ends.",
+            ),
+            (
+                "128+N",
+                "Signal N has ended it; the figures that it had are told, and `--out` has its \
+                 evidence.",
+            ),
         ],
     ),
     (

@@ -142,6 +142,8 @@ pub(crate) enum Failure {
     OutputClosed,
     /// Another process of this command has told why, and ended with this status.
     Status(u8),
+    /// This signal: the parent of this process learns that it has ended it.
+    Signal(u8),
 }
 
 impl Failure {
@@ -159,6 +161,11 @@ impl Failure {
             }
             Self::Reported | Self::OutputClosed => ExitCode::from(1),
             Self::Status(status) => ExitCode::from(status),
+            Self::Signal(signal) => {
+                let _ = signal_hook::low_level::emulate_default_handler(signal.into());
+                // It is one that ends no process.
+                ExitCode::from(128 + signal)
+            }
         }
     }
 }
@@ -166,7 +173,7 @@ impl Failure {
 /// A verb whose status 1 is no failure: what it could not do has another one.
 pub(crate) fn with_status(failed: u8) -> impl Fn(Failure) -> Failure {
     move |failure| match failure {
-        Failure::Status(_) => failure,
+        Failure::Status(_) | Failure::Signal(_) => failure,
         Failure::Line(line) => {
             say(&line);
             Failure::Status(failed)

@@ -16,6 +16,7 @@ mod compare;
 mod confine;
 mod copy;
 mod dates;
+mod ended;
 mod examples;
 mod exit_status;
 mod failure;

@@ -26,6 +26,8 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("umount", "128+N"),
     // lab.rs, which runs loads
     ("lab", "1"),
+    // lab_clean.rs
+    ("lab", "128+N"),
     // crashtest.rs, which needs a mount
     ("crashtest", "0"),
     ("crashtest", "1"),
@@ -117,6 +119,7 @@ fn every_row_is_true() {
     cases.case("lab", 2, ["lab", "run", "frobnicate"]);
     cases.case("lab", 2, ["lab", "compare", "/nonexistent", "/nonexistent"]);
     cases.case("lab", 125, ["lab", "compare", "--bisect", "/nonexistent", "/nonexistent"]);
+    cases.case("lab", 255, ["lab", "guard", "--bisect", "/nonexistent"]);
     cases.case("crashtest", 2, ["crashtest", "--run", "true"]);
 
     for (status, words) in [(1, &["--frobnicate"][..]), (32, &["/nonexistent", "/nonexistent"])] {

@@ -48,6 +48,25 @@ fn the_status_says_whether_a_run_is_worse() {
     assert!(table.contains("within noise"), "{table}");
 }
 
+/// The folder of a run is as good as its figures.
+#[test]
+fn folders_of_runs_are_compared() {
+    let scratch = Scratch::new();
+    let [before, after] = ["before", "after"].map(|name| scratch.path(name));
+    for (dir, rate) in [(&before, 1000.0), (&after, 700.0)] {
+        std::fs::create_dir(dir).expect("a folder");
+        let name = dir.join("raw.jsonl");
+        run(&scratch, name.to_str().expect("a name"), rate);
+    }
+    let (status, table, said) = compare(&before, &after);
+    assert_eq!((status, table.contains("WORSE")), (Some(1), true), "{table}{said}");
+    let (status, table, _) = compare(&before.join("raw.jsonl"), &before);
+    assert_eq!(status, Some(0), "{table}");
+    let (status, _, said) = compare(&before, scratch.dir.path());
+    assert_eq!((status, said.lines().count()), (Some(2), 1), "{said}");
+    assert!(said.contains("raw.jsonl"), "{said}");
+}
+
 #[test]
 fn what_is_no_run_is_neither_better_nor_worse() {
     let scratch = Scratch::new();
@@ -78,7 +97,10 @@ fn bisection_skips_what_cannot_be_compared() {
     assert_eq!(status(&[compare, &good, &good]), Some(0));
     assert_eq!(status(&[compare, &good, &slow]), Some(1));
     assert_eq!(status(&[compare, &good, &bad]), Some(125));
-    assert_eq!(status(&[Path::new("guard"), &bad]), Some(125));
+    // No other commit has another baseline.
+    let guard = Path::new("guard");
+    assert_eq!(status(&[guard, &bad]), Some(255));
+    assert_eq!(status(&[guard, &scratch.path("missing")]), Some(255));
 }
 
 /// The page that `lab report` makes of a folder.
@@ -139,6 +161,14 @@ fn a_pair_is_refused_before_anything_runs() {
         (&["--threshold", "100", "--", "E3"][..], "threshold"),
         (&["--", "E3", "--rounds", "3"], "before --"),
         (&["--", "E3", "--peer=raw"], "sets it itself"),
+        (&["--", "E3", "--out", "/nowhere"], "before --"),
+        (&["--", "E3", "--dry-run"], "sets it itself"),
+        (&["--", "E99"], "no such load"),
+        (&["--", "E3", "--frobnicate"], "unexpected argument"),
+        (&["--", "E3", "--help"], "not behind --"),
+        (&["--", "E3", "--own", "mke2fs"], "nothing to run"),
+        (&["--", "M1", "--aged"], "M1 takes no notice of --aged"),
+        (&["--rounds", "0", "--", "E3"], "0 is not in 1.."),
     ] {
         let (status, said) = pair(words);
         assert_eq!((status, said.lines().count()), (Some(2), 1), "{said}");
@@ -150,6 +180,9 @@ fn a_pair_is_refused_before_anything_runs() {
     assert_eq!((status, said.lines().count()), (Some(2), 1), "{said}");
     assert!(said.contains("earlier pair"), "{said}");
     assert_eq!(std::fs::read_to_string(dir.join("b.jsonl")).expect("a file"), "of before");
+    // A commit that has no such load is skipped; a word that no commit takes ends the search.
+    assert_eq!(pair(&["--bisect", "--", "E99"]).0, Some(125));
+    assert_eq!(pair(&["--bisect", "--", "E3", "--json"]).0, Some(255));
 }
 
 #[test]
@@ -258,7 +291,7 @@ fn a_folder_of_somebody_else_is_left_alone() {
     let before = lines(&dir, "raw.jsonl");
     let (status, said) = evidence(&dir, &["--resume", "--scale", "0.5"]);
     assert_eq!(status, Some(2), "{said}");
-    assert!(said.contains("another plan"), "{said}");
+    assert!(said.ends_with("was begun with another plan: --scale: 1.0, now 0.5\n"), "{said}");
     assert_eq!(lines(&dir, "raw.jsonl"), before);
 }
 
@@ -377,6 +410,34 @@ fn there_is_a_profile_where_perf_is_forbidden() {
     assert!(left.is_empty(), "{left:?}");
 }
 
+/// Fault model: a run of an ordinary user that begins, and fails where it makes its first folder.
+#[test]
+fn a_folder_that_nobody_can_write_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let scratch = Scratch::new();
+    let (folder, out) = (scratch.path("images"), scratch.path("out"));
+    std::fs::create_dir(&folder).expect("a folder");
+    for (path, mode) in [(&folder, 0o555), (&scratch.path("."), 0o755)] {
+        std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).expect("permissions");
+    }
+    let mut lab = Command::new(UEXT4);
+    if common::is_root() {
+        if !common::has("setpriv") {
+            skip!("setpriv is not installed");
+        }
+        let program = scratch.path("uext4");
+        common::copy_program(Path::new(UEXT4), &program);
+        lab = Command::new("setpriv");
+        lab.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(program);
+    }
+    lab.args("lab run E3 --own uext4 --peer none --folder".split(' ')).arg(&folder);
+    let run = lab.arg("--out").arg(&out).output().expect("uext4 runs");
+    let said = String::from_utf8_lossy(&run.stderr);
+    assert_eq!((run.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+    assert!(said.contains("this user can make no files there"), "{said}");
+}
+
 /// A matrix is told by its plan; a word that means nothing costs nothing.
 #[test]
 fn bad_words_are_one_line_and_the_matrix_is_planned() {
@@ -396,6 +457,11 @@ fn bad_words_are_one_line_and_the_matrix_is_planned() {
         ("E3 --set journal_join=zebra", "zebra"),
         ("E3 --set delalloc", "not an option with values"),
         ("E3 --folder /nowhere/at/all", "/nowhere/at/all"),
+        ("E3 --folder /proc/version", "not a directory"),
+        ("E3 --rounds 0", "0 is not in 1.."),
+        ("M1 --threads 2", "M1 takes 1 thread\n"),
+        ("E3,M4 --form foreign", "E3, M4 take no notice of --form foreign"),
+        ("E1b --churn 2", "--aged"),
     ] {
         let (status, told, line) = lab(&format!("{words} --out {}", out.display()));
         assert_eq!((status, told.as_str(), line.lines().count()), (Some(2), "", 1), "{line}");

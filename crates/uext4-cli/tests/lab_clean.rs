@@ -9,6 +9,7 @@
 mod common;
 
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -108,7 +109,8 @@ fn nothing_is_left_of_a_run_that_was_ended_at_any_moment() {
         let sent = signals[number % signals.len()];
         signal(run.id(), sent);
         let status = run.wait().expect("the run ends");
-        assert!(!status.success(), "{status}");
+        // What a shell tells as 128 and the number.
+        assert_eq!(status.signal(), Some(sent.as_raw()), "{status}");
         assert_gone(&folder, run.id(), &format!("{sent:?} at {moment:?}"));
     }
 }
@@ -188,7 +190,9 @@ fn nothing_is_left_of_a_side_that_was_killed() {
         sleep(Duration::from_millis(5));
     }
     signal(run.id(), Signal::TERM);
-    run.wait().expect("the run ends");
+    let status = run.wait().expect("the run ends");
+    // Sides that have failed do not hide it.
+    assert_eq!(status.signal(), Some(Signal::TERM.as_raw()), "{status}");
     assert_gone(&folder, run.id(), "killed sides");
     assert!(killed > 0 || !Path::new("/dev/fuse").exists(), "no side was seen");
 }

@@ -6,14 +6,14 @@ use std::io::{self, Write};
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use uext4_crashtest::model::Guarantees;
 use uext4_crashtest::run::{self, Outcome, Plan, Watch};
 use uext4_fuse::{FuseOptions, Word};
 
+use crate::ended::Ended;
 use crate::examples::{self, Examples};
 use crate::failure::{At, Failure, Result, Why, say, with_status};
 use crate::progress::Progress;
@@ -90,33 +90,22 @@ const IMAGE: &str = "failing.img";
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let heard = Arc::new(AtomicUsize::new(0));
-    let found = test(args, &heard).map_err(with_status(2));
-    // Signals are small numbers.
-    let signal = heard.load(Ordering::Relaxed) as u8;
-    match found {
+    let begun = plan(args).and_then(|plan| {
+        let is_new = args.out.as_deref().map(check_folder).transpose()?.unwrap_or(false);
+        Ok((Ended::listen("crashtest", &plan.stop)?, plan, is_new))
+    });
+    let (ended, plan, is_new) = begun.map_err(with_status(2))?;
+    match test(args, &plan, is_new) {
+        // A failure that was found is one, whatever came after it.
         Ok(true) => Err(Failure::Status(1)),
-        found if signal == 0 => found.map(|_| ()),
-        // All is cleaned up, and the parent of this process learns what ended it.
-        _ => {
-            let _ = signal_hook::low_level::emulate_default_handler(signal.into());
-            Err(Failure::Status(128 + signal))
-        }
+        found => ended.or(found.map(drop)).map_err(with_status(2)),
     }
 }
 
-/// Whether a state failed. The last signal that wanted an end is in `heard`.
-fn test(args: &Args, heard: &Arc<AtomicUsize>) -> Result<bool> {
-    let plan = plan(args)?;
-    let is_new = args.out.as_deref().map(check_folder).transpose()?.unwrap_or(false);
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        let number = signal.unsigned_abs() as usize;
-        signal_hook::flag::register_usize(signal, Arc::clone(heard), number)
-            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&plan.stop)))
-            .at("crashtest", "signals")?;
-    }
+/// Whether a state failed. The folder of `--out` may be new.
+fn test(args: &Args, plan: &Plan, is_new: bool) -> Result<bool> {
     let shown = Shown(Progress::wait("crashtest", "image".to_owned()));
-    let outcome = run::test(&plan, &shown);
+    let outcome = run::test(plan, &shown);
     drop(shown);
     if let Some(folder) = args.out.as_deref().filter(|_| is_new && outcome.is_err()) {
         // There is nothing to keep in it.

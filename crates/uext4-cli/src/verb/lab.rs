@@ -3,6 +3,7 @@
 mod compare;
 mod compare_check;
 mod explain_check;
+mod failures;
 mod fio;
 mod guard;
 mod lent;
@@ -91,6 +92,20 @@ fn not_measured(failure: Failure) -> Failure {
 
 /// Exit status by which `git bisect run` knows a commit that cannot be tested.
 const BISECT_SKIP: u8 = 125;
+
+/// Exit status by which `git bisect run` ends: it takes all below 128 for a bad commit.
+const BISECT_END: u8 = 255;
+
+/// A mistake of the caller, which no other commit mends: exit status 2, or what ends a search.
+fn mistake(failure: Failure, bisect: bool) -> Failure {
+    match failure {
+        Failure::Line(line) if bisect => {
+            say(&line);
+            Failure::Status(BISECT_END)
+        }
+        other => not_measured(other),
+    }
+}
 
 /// A failure that says nothing about speed: exit status 2, or what `git bisect run` skips a commit
 /// by.

@@ -1,11 +1,11 @@
 //! Costs by operation, as a file, and beside those of a baseline.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::error::{Doing, Result};
+use crate::error::{Doing, Error, Result};
 
 /// Part that instructions may differ by: hash seeds and addresses move them.
 const INSTRUCTIONS: f64 = 0.03;
@@ -27,17 +27,26 @@ pub struct Change {
     pub operation: String,
     /// What is counted.
     pub what: String,
-    /// Of one operation, in the baseline; `None` where it has none.
-    pub before: Option<f64>,
-    /// Of one operation, now; `None` where it is not counted any more.
-    pub now: Option<f64>,
+    /// Of one operation, in the baseline.
+    pub before: f64,
+    /// Of one operation, now.
+    pub now: f64,
+}
+
+/// Costs beside a baseline.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Compared {
+    /// What differs by more than chance.
+    pub changes: Vec<Change>,
+    /// What only one of both has, a line for each.
+    pub left_out: Vec<String>,
 }
 
 impl Change {
-    /// Whether it costs more, or is not known to cost no more.
+    /// Whether it costs more.
     #[must_use]
     pub fn is_worse(&self) -> bool {
-        self.before.zip(self.now).is_none_or(|(before, now)| now > before)
+        self.now > self.before
     }
 }
 
@@ -62,34 +71,59 @@ impl Costs {
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
     }
 
-    /// What differs from a baseline by more than chance.
-    #[must_use]
-    pub fn against(&self, baseline: &Self) -> Vec<Change> {
-        let places = |costs: &Self| -> Vec<(String, String)> {
-            let of = |(operation, costs): (&String, &BTreeMap<String, f64>)| {
-                costs.keys().map(|what| (operation.clone(), what.clone())).collect::<Vec<_>>()
+    /// What differs from a baseline by more than chance, of what both have: a release build counts
+    /// no locks, and another commit may have other operations.
+    ///
+    /// # Errors
+    /// They have nothing in common.
+    pub fn against(&self, baseline: &Self) -> Result<Compared> {
+        let mut compared = Compared::default();
+        let mut is_any = false;
+        for (operation, now) in &self.0 {
+            let Some(before) = baseline.0.get(operation) else { continue };
+            for (what, &now) in now {
+                let Some(&before) = before.get(what) else { continue };
+                is_any = true;
+                if (now - before).abs() > slack(what, before) {
+                    let (operation, what) = (operation.clone(), what.clone());
+                    compared.changes.push(Change { operation, what, before, now });
+                }
+            }
+        }
+        if !is_any {
+            return Err(Error::new("nothing to compare: the baseline counts other things"));
+        }
+        let [more, less] =
+            [(self, baseline), (baseline, self)].map(|(has, other)| has.beyond(other));
+        let told = |why: &str, all: BTreeSet<String>| -> Vec<String> {
+            all.iter().map(|what| format!("{what}: left out, {why}")).collect()
+        };
+        compared.left_out = told("the baseline has none", more);
+        compared.left_out.extend(told("this build counts none", less));
+        Ok(compared)
+    }
+
+    /// What another has not: operations, kinds of costs, and single costs.
+    fn beyond(&self, other: &Self) -> BTreeSet<String> {
+        let kinds: BTreeSet<&String> = other.0.values().flat_map(BTreeMap::keys).collect();
+        let mut all = BTreeSet::new();
+        for (operation, costs) in &self.0 {
+            let Some(others) = other.0.get(operation) else {
+                all.insert(operation.clone());
+                continue;
             };
-            costs.0.iter().flat_map(of).collect()
-        };
-        let mut all = places(self);
-        all.extend(places(baseline));
-        all.sort();
-        all.dedup();
-        let change = |(operation, what): (String, String)| {
-            let cost = |costs: &Self| costs.0.get(&operation)?.get(&what).copied();
-            let (before, now) = (cost(baseline), cost(self));
-            let same = before
-                .zip(now)
-                .is_some_and(|(before, now)| (now - before).abs() <= slack(&what, before));
-            (!same).then_some(Change { operation, what, before, now })
-        };
-        all.into_iter().filter_map(change).collect()
+            for what in costs.keys().filter(|what| !others.contains_key(*what)) {
+                let is_single = kinds.contains(what);
+                all.insert(if is_single { format!("{operation}, {what}") } else { what.clone() });
+            }
+        }
+        all
     }
 }
 
 /// Costs and what differs from a baseline as JSON, as `guard.json` of a folder of evidence has it.
 #[must_use]
-pub fn to_json(costs: &Costs, changes: &[Change]) -> String {
+pub fn to_json(costs: &Costs, changes: &[Change], left_out: &[String]) -> String {
     let change = |change: &Change| {
         json!({
             "operation": change.operation,
@@ -100,7 +134,7 @@ pub fn to_json(costs: &Costs, changes: &[Change]) -> String {
         })
     };
     let changes: Vec<Value> = changes.iter().map(change).collect();
-    format!("{:#}\n", json!({ "changes": changes, "costs": costs }))
+    format!("{:#}\n", json!({ "changes": changes, "left_out": left_out, "costs": costs }))
 }
 
 /// What a cost may differ by.
@@ -123,29 +157,57 @@ mod tests {
         costs
     }
 
-    #[test]
-    fn one_flush_and_five_percent_of_instructions_are_seen() {
-        let baseline = costs(20_000.0, 2.0);
-        assert_eq!(costs(20_400.0, 2.0).against(&baseline), []);
-        let changes = costs(21_000.0, 3.0).against(&baseline);
-        assert_eq!(changes.len(), 2);
-        assert!(changes.iter().all(Change::is_worse));
-        assert!(!costs(19_000.0, 2.0).against(&baseline)[0].is_worse());
+    fn changes(now: &Costs, baseline: &Costs) -> Vec<Change> {
+        now.against(baseline).unwrap().changes
     }
 
     #[test]
-    fn a_cost_without_a_baseline_is_told() {
-        let mut now = costs(1.0, 1.0);
-        now.add("rename", "locks", 4.0);
-        let changes = now.against(&costs(1.0, 1.0));
-        assert_eq!((changes.len(), changes[0].before, changes[0].is_worse()), (1, None, true));
+    fn one_flush_and_five_percent_of_instructions_are_seen() {
+        let baseline = costs(20_000.0, 2.0);
+        assert_eq!(changes(&costs(20_400.0, 2.0), &baseline), []);
+        let worse = changes(&costs(21_000.0, 3.0), &baseline);
+        assert_eq!(worse.len(), 2);
+        assert!(worse.iter().all(Change::is_worse));
+        assert!(!changes(&costs(19_000.0, 2.0), &baseline)[0].is_worse());
+    }
+
+    /// Fault model: a release build, which counts no locks, is worse than a debug build; a commit
+    /// is blamed for an operation that came later.
+    #[test]
+    fn what_only_one_side_has_is_left_out_and_told() {
+        let mut debug = costs(1.0, 1.0);
+        for operation in ["create", "append and fsync"] {
+            debug.add(operation, "locks", 4.0);
+        }
+        debug.add("create", "flushes", 4.0);
+        let mut release = costs(1.0, 3.0);
+        release.add("rename", "flushes", 1.0);
+        let wanted = |lines: [&str; 3]| lines.map(str::to_owned).to_vec();
+        let compared = release.against(&debug).unwrap();
+        assert_eq!(compared.changes.len(), 1, "{compared:?}");
+        let lines = [
+            "rename: left out, the baseline has none",
+            "create, flushes: left out, this build counts none",
+            "locks: left out, this build counts none",
+        ];
+        assert_eq!(compared.left_out, wanted(lines));
+        let compared = debug.against(&release).unwrap();
+        let lines = [
+            "create, flushes: left out, the baseline has none",
+            "locks: left out, the baseline has none",
+            "rename: left out, this build counts none",
+        ];
+        assert_eq!(compared.left_out, wanted(lines));
+        assert!(!compared.changes[0].is_worse());
+        assert!(Costs::default().against(&debug).is_err());
     }
 
     #[test]
     fn json_has_changes_beside_costs() {
         let now = costs(30_000.0, 2.0);
-        let changes = now.against(&costs(20_000.0, 2.0));
-        let json: Value = serde_json::from_str(&to_json(&now, &changes)).unwrap();
+        let changes = changes(&now, &costs(20_000.0, 2.0));
+        let left_out = ["locks".to_owned()];
+        let json: Value = serde_json::from_str(&to_json(&now, &changes, &left_out)).unwrap();
         assert_eq!(
             json,
             json!({
@@ -153,6 +215,7 @@ mod tests {
                     "operation": "create", "what": "instructions", "before": 20_000.0,
                     "now": 30_000.0, "worse": true,
                 }],
+                "left_out": ["locks"],
                 "costs": {
                     "create": { "instructions": 30_000.0 },
                     "append and fsync": { "flushes": 2.0 },

@@ -16,7 +16,7 @@ mod operation;
 
 use std::path::Path;
 
-pub use costs::{Change, Costs, to_json};
+pub use costs::{Change, Compared, Costs, to_json};
 
 use crate::error::Result;
 use operation::Operation;
@@ -55,4 +55,22 @@ pub(crate) fn serve(args: &[std::ffi::OsString]) -> Result<()> {
     let (operation, times) = operation.zip(times).ok_or_else(wrong)?;
     let volume = operation::Prepared::new(operation, instructions::PREPARED * TIMES)?;
     (0..times).try_for_each(|n| volume.perform(n))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fault model: an operation that the suite does not guard, because its baseline has none.
+    #[test]
+    fn the_committed_baseline_has_every_operation() {
+        let text = include_str!("../../guard.json");
+        let costs: serde_json::Value = serde_json::from_str(text).unwrap();
+        let costs = costs.as_object().unwrap();
+        assert_eq!(costs.len(), Operation::ALL.len());
+        for operation in Operation::ALL {
+            // With what callgrind counts, and what debug builds count.
+            assert_eq!(costs[operation.name()].as_object().unwrap().len(), 9, "{operation:?}");
+        }
+    }
 }

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 use uext4_lab::{Comparing, Comparison, Run};
 
-use super::failed;
+use super::{failed, mistake};
 use crate::failure::{At, Failure, Result, Why};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Lines of JSON that `lab run --json` printed
+    /// Lines of JSON that `lab run --json` printed, or the folder of `lab run --out`
     run_a: PathBuf,
     /// The run that is compared with it
     run_b: PathBuf,
@@ -46,6 +46,7 @@ impl Args {
 
 /// Runs the verb.
 pub(super) fn run(args: &Args) -> Result<()> {
+    args.judging.check().map_err(|failure| mistake(failure, args.bisect()))?;
     let comparison = args.judging.compare(&args.run_a, &args.run_b)?;
     args.judging.judge(&comparison)
 }
@@ -61,7 +62,6 @@ impl Judging {
 
     /// Compares the runs in two files.
     pub(super) fn compare(&self, a: &Path, b: &Path) -> Result<Comparison> {
-        self.check()?;
         let variants = self.variant_a.clone().zip(self.variant_b.clone());
         let comparing = Comparing {
             threshold: self.threshold / 100.0,
@@ -79,6 +79,7 @@ impl Judging {
 }
 
 fn read(path: &Path) -> Result<Run> {
+    let path = &if path.is_dir() { path.join("raw.jsonl") } else { path.to_owned() };
     let text = std::fs::read_to_string(path).at("lab", path.display())?;
     Run::parse(&text).map_err(|error| Failure::line(&format!("lab: {}: {error}", path.display())))
 }

@@ -1,16 +1,16 @@
 //! `uext4 lab guard`: costs of operations beside a baseline.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use uext4_lab::guard::{self, Change, Costs};
+use uext4_lab::guard::{self, Change, Compared, Costs};
 
-use super::failed;
-use crate::failure::{At, Failure, Result};
+use super::{failed, mistake};
+use crate::failure::{At, Failure, Result, say};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Costs by operation, of a build of the same profile
+    /// Costs by operation; what this build counts, too, is compared
     baseline: PathBuf,
     /// Write the costs of this build there
     #[arg(long)]
@@ -36,17 +36,17 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let baseline = if args.update {
         None
     } else {
-        let text = std::fs::read_to_string(&args.baseline).at("lab", &file)?;
-        Some(Costs::parse(&text).map_err(|error| Failure::line(&format!("lab: {file}: {error}")))?)
+        Some(read(&args.baseline).map_err(|failure| mistake(failure, args.bisect))?)
     };
     let costs = guard::measure(&own).map_err(failed)?;
     let Some(baseline) = baseline else {
         return std::fs::write(&args.baseline, costs.to_json()).at("lab", &file);
     };
-    let changes = costs.against(&baseline);
+    let Compared { changes, left_out } = costs.against(&baseline).map_err(failed)?;
+    left_out.iter().for_each(|line| say(&format!("lab: {line}")));
     let mut out = std::io::stdout().lock();
     if args.json {
-        let text = guard::to_json(&costs, &changes);
+        let text = guard::to_json(&costs, &changes, &left_out);
         out.write_all(text.as_bytes()).map_err(crate::output::failed)?;
     } else {
         for change in &changes {
@@ -56,9 +56,14 @@ pub(super) fn run(args: &Args) -> Result<()> {
     if changes.iter().any(Change::is_worse) { Err(Failure::Reported) } else { Ok(()) }
 }
 
+fn read(path: &Path) -> Result<Costs> {
+    let file = path.display();
+    let text = std::fs::read_to_string(path).at("lab", &file)?;
+    Costs::parse(&text).map_err(|error| Failure::line(&format!("lab: {file}: {error}")))
+}
+
 fn line(change: &Change) -> String {
-    let cost = |cost: Option<f64>| cost.map_or("nothing".into(), |cost| cost.to_string());
     let verdict = if change.is_worse() { "WORSE" } else { "better: update the baseline" };
-    let (before, now) = (cost(change.before), cost(change.now));
-    format!("{}: {} {before} -> {now}: {verdict}", change.operation, change.what)
+    let Change { operation, what, before, now } = change;
+    format!("{operation}: {what} {before} -> {now}: {verdict}")
 }

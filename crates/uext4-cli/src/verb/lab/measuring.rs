@@ -2,15 +2,15 @@
 
 use std::io::Write;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use uext4_lab::{Cell, Event, Evidence, Form, Plan, RunName, Summary};
+use uext4_lab::{Cell, Event, Evidence, Form, Plan, RunName, Summary, counted};
 
+use super::failures::Failures;
 use super::run::{self, Args};
 use super::{failed, not_measured};
-use crate::failure::{At, Failure, Result, say};
+use crate::ended::Ended;
+use crate::failure::{Failure, Result, say};
 use crate::progress::{Progress, Runs};
 
 /// What becomes of the figures of a plan.
@@ -33,16 +33,24 @@ pub(super) fn run(args: &Args) -> Result<()> {
     measure(plan, &Kept { json, out: args.out.as_deref(), resume, dry_run })
 }
 
-/// Runs a plan.
-pub(super) fn measure(mut plan: Plan, kept: &Kept<'_>) -> Result<()> {
+/// The cells of a plan that can be run; all that can be refused before anything runs is.
+pub(super) fn cells_of(plan: &mut Plan) -> Result<Vec<Cell>> {
     plan.name_once();
     let cells = plan.cells();
     if cells.is_empty() {
         let text = format!("lab: nothing to run: {}", plan.why_nothing());
-        return Err(not_measured(Failure::line(&text)));
+        return Err(Failure::line(&text));
     }
-    plan.require_room(&cells).map_err(|error| not_measured(failed(error)))?;
-    plan.require_directory().map_err(|error| not_measured(failed(error)))?;
+    plan.require_used().map_err(failed)?;
+    plan.require_folder().map_err(failed)?;
+    plan.require_room(&cells).map_err(failed)?;
+    plan.require_directory().map_err(failed)?;
+    Ok(cells)
+}
+
+/// Runs a plan.
+pub(super) fn measure(mut plan: Plan, kept: &Kept<'_>) -> Result<()> {
+    let cells = cells_of(&mut plan).map_err(not_measured)?;
     if kept.dry_run {
         return tell_plan(&plan, &cells);
     }
@@ -69,6 +77,7 @@ fn sum(plan: &Plan, cells: &[Cell]) -> String {
     let largest = cells.iter().map(|cell| cell.bytes).max().unwrap_or(0);
     let done = match plan.resumed.count() {
         0 => String::new(),
+        1 => ", of which 1 is done".to_owned(),
         count => format!(", of which {count} are done"),
     };
     // How long a job file takes nobody knows.
@@ -76,7 +85,12 @@ fn sum(plan: &Plan, cells: &[Cell]) -> String {
         None => format!(", about {} in all", duration(seconds)),
         Some(_) => String::new(),
     };
-    format!("{runs} runs{done}{time}, at most {} MiB in {}", largest >> 20, plan.folder().display())
+    format!(
+        "{}{done}{time}, at most {} MiB in {}",
+        counted(runs, "run"),
+        largest >> 20,
+        plan.folder().display()
+    )
 }
 
 fn duration(seconds: f64) -> String {
@@ -114,7 +128,7 @@ struct Measuring<'a> {
     progress: Runs,
     /// Whether a run has begun.
     has_begun: bool,
-    failures: u32,
+    failures: Failures,
     /// The first failure to write what was found: it ends the run.
     kept: Result<()>,
 }
@@ -133,22 +147,19 @@ impl<'a> Measuring<'a> {
             summary: Summary::default(),
             progress: Progress::runs("lab", runs.collect(), plan.resumed.count()),
             has_begun: false,
-            failures: 0,
+            failures: Failures::default(),
             kept: Ok(()),
         }
     }
 
     fn all(mut self, source: Source<'_>) -> Result<()> {
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
-            let stop = Arc::clone(&self.plan.stop);
-            signal_hook::flag::register(signal, stop).at("lab", "signals")?;
-        }
+        let ended = Ended::listen("lab", &self.plan.stop)?;
         if !self.json {
             let lines = uext4_lab::describe_machine();
             lines.iter().for_each(|line| self.print(&format!("{line}\n")));
         }
         let ran = source(&mut |event| self.take(&event));
-        self.end(ran)
+        ended.or(self.end(ran))
     }
 
     /// A reader that has gone, as `head` does, ends the run.
@@ -174,7 +185,7 @@ impl<'a> Measuring<'a> {
         match event {
             Event::Run(name) => {
                 self.has_begun = true;
-                self.progress.begin(&describe(name));
+                self.progress.begin(&format!("{} round {}", describe(name), name.run.round));
             }
             Event::Ended(_) | Event::Found(..) => {}
             Event::Note(load, text) => self.tell(&format!("lab: {}: {text}", load.id)),
@@ -189,10 +200,9 @@ impl<'a> Measuring<'a> {
                 false => self.summary.add((*figure).clone()),
             },
             Event::Failed(name, error) => {
-                self.failures += 1;
-                let (load, target) = (name.run.load.id, name.run.target.name());
-                let variant = name.variant;
-                self.tell(&format!("lab: {load} on {target} {variant} gives no figure: {error}"));
+                if let Some(line) = self.failures.add(name, error) {
+                    self.tell(&line);
+                }
             }
         }
     }
@@ -203,6 +213,7 @@ impl<'a> Measuring<'a> {
 
     fn end(mut self, ran: uext4_lab::Result<()>) -> Result<()> {
         self.progress.end();
+        self.failures.others().for_each(|line| say(&line));
         let mut text = self.summary.to_text();
         let closed = self.close(&ran);
         if let Ok(Some(summary)) = &closed {
@@ -213,7 +224,7 @@ impl<'a> Measuring<'a> {
         }
         // The first cause first: what comes after it is often its consequence.
         self.kept.and(ran.map_err(failed)).and(closed.map(drop))?;
-        if self.failures != 0 {
+        if !self.failures.is_empty() {
             return Err(Failure::Reported);
         }
         Ok(())
@@ -227,7 +238,8 @@ impl<'a> Measuring<'a> {
         }
         let dir = evidence.dir().to_owned();
         let stopped = ran.as_ref().err().map(ToString::to_string);
-        let summary = evidence.finish(stopped.as_deref()).map_err(failed)?;
+        let summary = evidence.finish(stopped.as_deref()).map_err(failed);
+        // What is there is shown, whatever could not be written.
         match uext4_report::write(&dir) {
             Ok(report) => say(&format!("lab: the report is {}", report.display())),
             Err(error) => {
@@ -238,13 +250,14 @@ impl<'a> Measuring<'a> {
                 say(&format!("lab: the evidence is in {}", dir.display()));
             }
         }
-        Ok(Some(summary))
+        summary.map(Some)
     }
 }
 
-fn describe(name: &RunName<'_>) -> String {
+/// A candidate in its setting.
+pub(super) fn describe(name: &RunName<'_>) -> String {
     let run = name.run;
     let form = run.form.map(|form| format!(" {}", form.name())).unwrap_or_default();
     let (id, target, variant) = (run.load.id, run.target.name(), name.variant);
-    format!("{id}{form} {target} {variant} x{} round {}", run.threads, run.round)
+    format!("{id}{form} on {target} {variant} x{}", run.threads)
 }

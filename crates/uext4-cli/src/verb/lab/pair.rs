@@ -9,8 +9,13 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use clap::Parser;
+
 use super::compare::Judging;
-use crate::failure::{At, Result, Why, say};
+use super::measuring::cells_of;
+use super::{Action, mistake};
+use crate::failure::{At, Failure, Result, Why, say};
+use crate::usage;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -36,14 +41,18 @@ impl Args {
 }
 
 /// Options of `lab run` that a pair sets itself.
-const ITS_OWN: [&str; 3] = ["--rounds", "--peer", "--json"];
+const ITS_OWN: [&str; 6] = ["--rounds", "--peer", "--json", "--out", "--resume", "--dry-run"];
+/// With what each run of a pair is run.
+const ONE_RUN: [&str; 5] = ["--peer", "none", "--rounds", "1", "--json"];
 
 /// Runs the verb.
 pub(super) fn run(args: &Args) -> Result<()> {
     let own = std::env::current_exe().at("lab", "this program")?;
     let paths = ["a.jsonl", "b.jsonl"].map(|name| args.out.join(name));
     let compared = args.out.join("compare.json");
-    check(args, &paths)?;
+    check(args, &paths).map_err(|failure| mistake(failure, args.bisect()))?;
+    // Another commit may have other loads.
+    check_load(&args.load)?;
     std::fs::create_dir_all(&args.out).at("lab", args.out.display())?;
     // What an earlier pair left there is not of these figures.
     for path in paths.iter().chain([&compared]) {
@@ -65,13 +74,13 @@ pub(super) fn run(args: &Args) -> Result<()> {
     args.judging.judge(&comparison)
 }
 
-/// All that can be refused before anything runs.
+/// Refuses what the caller cannot have meant.
 fn check(args: &Args, paths: &[PathBuf; 2]) -> Result<()> {
     args.judging.check()?;
     for word in &args.load {
         let word = word.to_string_lossy();
         if ITS_OWN.contains(&word.split('=').next().unwrap_or_default()) {
-            let why = "a pair sets it itself: --rounds stands before --";
+            let why = "a pair sets it itself: --rounds and --out stand before --";
             return Err(Why::new(why).at("lab", word));
         }
     }
@@ -83,6 +92,22 @@ fn check(args: &Args, paths: &[PathBuf; 2]) -> Result<()> {
         }
         None => Ok(()),
     }
+}
+
+/// Refuses what this build cannot run, before one has run.
+fn check_load(load: &[OsString]) -> Result<()> {
+    let words = ["uext4", "lab", "run"].map(OsString::from).into_iter();
+    let words = words.chain(load.iter().cloned()).chain(ONE_RUN.map(OsString::from));
+    let read = crate::Command::try_parse_from(words).map_err(|error| match error.use_stderr() {
+        true => Failure::line(&format!("lab: {}", usage::sentence(&error))),
+        false => Why::new("not behind --").at("lab", "--help"),
+    })?;
+    let crate::Verb::Lab(super::Args { action: Action::Run(mut args) }) = read.verb else {
+        return Err(Failure::line("lab: a pair runs loads alone"));
+    };
+    // Nothing is tried on the kernel here.
+    args.dry_run = true;
+    cells_of(&mut super::run::plan(&args)?).map(drop)
 }
 
 /// Runs a load on the builds A and B, and hands the figures of each run to `keep` with the number
@@ -110,7 +135,7 @@ pub(super) fn measure(
 /// the first or fails.
 fn run_once(program: &Path, load: &[OsString], is_first: bool) -> Result<Vec<u8>> {
     let mut command = Command::new(program);
-    command.args(["lab", "run"]).args(load).args(["--peer", "none", "--rounds", "1", "--json"]);
+    command.args(["lab", "run"]).args(load).args(ONE_RUN);
     let output = command.stdin(Stdio::null()).output().at("lab", program.display())?;
     if is_first || !output.status.success() {
         let _ = std::io::stderr().write_all(&output.stderr);

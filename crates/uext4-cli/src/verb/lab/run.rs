@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use uext4_lab::{Ageing, Form, LOADS, Load, Plan, Route, Store, Target, distinct_variants};
+use uext4_lab::{
+    Ageing, Form, LOADS, Load, Plan, Route, Store, Target, counted, distinct_variants,
+};
 
 use super::lent::Lent;
 use super::{failed, not_measured, sets};
@@ -69,10 +71,10 @@ pub(crate) struct Args {
     #[arg(long)]
     aged: bool,
     /// Bytes that --aged rewrites, by those that it fills
-    #[arg(long, default_value = "1")]
+    #[arg(long, default_value = "1", requires = "aged")]
     churn: String,
     /// Where the chance of --aged begins
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 5, requires = "aged")]
     seed: u64,
     /// Journals of E0, in MiB, separated by commas
     #[arg(long, value_delimiter = ',', default_value = "128")]
@@ -234,7 +236,9 @@ fn fit(loads: &[&'static Load], count: u32) -> Result<u32> {
     match loads.iter().find(|load| !(1..=load.threads_max).contains(&count)) {
         None => Ok(count),
         Some(load) => {
-            let why = format!("{} takes 1 to {} threads", load.id, load.threads_max);
+            let most = counted(load.threads_max, "thread");
+            let range = if load.threads_max == 1 { "" } else { "1 to " };
+            let why = format!("{} takes {range}{most}", load.id);
             Err(Why::new(why).at("lab", count))
         }
     }

@@ -3,7 +3,7 @@
 /// The count with the word for what is counted: `1 thread`, `2 threads`.
 #[must_use]
 pub fn counted(count: impl TryInto<u64>, one: &str) -> String {
-    // Larger than any count that there is.
+    // Whatever is counted here fits.
     let count = count.try_into().unwrap_or(u64::MAX);
     match count {
         1 => format!("1 {one}"),

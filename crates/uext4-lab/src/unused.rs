@@ -42,7 +42,7 @@ impl Plan {
         add(self.aged, "--aged", |load| matches!(load.forms, Forms::OnDemand(Form::Aged)));
         add(!self.blocks.is_empty(), "--bs", |load| !load.sizes.is_empty());
         add(self.journals != usual.journals, "--journal", |load| load.has_journals);
-        // Only where a run takes a time is its number of writes found by that.
+        // The loads that make as many writes on each target; they are those with journals.
         add(self.operations.is_some(), "--ops", |load| load.has_journals);
         add(self.duration != usual.duration, "--seconds", |load| load.time.timed > 0.0);
         add(

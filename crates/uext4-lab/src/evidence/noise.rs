@@ -100,8 +100,8 @@ mod tests {
         let interval = Interval { mean: 0.9, lower: 0.88, upper: 0.92 };
         assert_eq!(quiet.judge(interval, 5), "worse");
         let still = Noise::of(vec![1.0; 5]);
-        let interval = Interval { mean: 1.003, lower: 1.002, upper: 1.004 };
-        assert_eq!(still.judge(interval, 5), "little difference");
+        let near = Interval { mean: 1.003, lower: 1.002, upper: 1.004 };
+        assert_eq!(still.judge(near, 5), "little difference");
         // Targets that did not run twice are judged by their interval.
         assert_eq!(Noise::default().judge(interval, 5), "worse");
     }

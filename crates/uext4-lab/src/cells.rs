@@ -173,8 +173,18 @@ impl Plan {
                 "bytes": cell.bytes,
             })
         };
+        // What `--quick` has changed for each.
+        let size = |load: &'static Load| {
+            let plan = self.of(load);
+            let is_timed = load.time.timed > 0.0;
+            json!({
+                "experiment": load.id, "scale": plan.scale,
+                "seconds": is_timed.then_some(plan.duration.as_secs_f64()),
+            })
+        };
         json!({
             "loads": names(self.loads.iter().map(|load| load.id).collect()),
+            "sizes": self.loads.iter().copied().map(size).collect::<Vec<_>>(),
             "targets": names(self.targets.iter().map(|target| target.name()).collect()),
             "variants": self.variants,
             "kernel_variants": self.kernel_variants,
@@ -240,6 +250,27 @@ mod tests {
         assert!(cells.iter().any(|cell| cell.variant == "aa,journal=4"));
         assert!(cells.iter().all(|cell| cell.seconds > 0.0 && cell.bytes > 0), "{cells:?}");
         assert_eq!(plan.to_json(), plan.clone().to_json());
+    }
+
+    /// Fault model: of a quick run nobody can tell how small its loads were.
+    #[test]
+    fn the_size_of_each_load_is_told() {
+        let loads = ["E0", "M1"].map(|id| Load::find(id).unwrap());
+        let sizes = |quick| {
+            let loads = loads.to_vec();
+            let plan = Plan { loads, quick, scale: 0.5, ..Plan::default() };
+            plan.to_json()["sizes"].clone()
+        };
+        let size = |id, scale, seconds| {
+            let seconds: Option<f64> = seconds;
+            json!({"experiment": id, "scale": scale, "seconds": seconds})
+        };
+        assert_eq!(sizes(false), json!([size("E0", 0.5, Some(10.0)), size("M1", 0.5, None)]));
+        let of = |at: usize, is_timed: bool| {
+            let quick = loads[at].quick;
+            size(loads[at].id, quick.scale, is_timed.then_some(quick.seconds))
+        };
+        assert_eq!(sizes(true), json!([of(0, true), of(1, false)]));
     }
 
     #[test]

@@ -265,6 +265,30 @@ fn data_is_packed_and_can_be_had_without_scripts() {
     assert_eq!(text, raw);
 }
 
+/// Fault model: figures of a quick run, of which nobody can tell how small its loads were.
+#[test]
+fn what_was_run_is_told_of_each_experiment() {
+    let line = |experiment: &str| rounds(&[1.0; 3], &[1.0; 3]).replace("E3", experiment);
+    let raw = line("E0") + &line("E0").replace("\"threads\":16", "\"threads\":2048") + &line("M1");
+    let row = |html: &str, name: &str| {
+        let (_, rest) = html.split_once("Each load as it was run").unwrap();
+        let (_, rest) = rest.split_once(&format!("\"row\">{name}</th>")).unwrap();
+        let row = rest.split("</tr>").next().unwrap().replace("<wbr>", "");
+        let cells = row.split("<td").skip(1).map(|cell| cell.split_once('>').unwrap().1);
+        cells.map(|cell| cell.trim_end_matches("</td>").to_owned()).collect::<Vec<_>>()
+    };
+    let env = FULL.replace("false", "true");
+    let plan = r#"{"sizes":[{"experiment":"E0","scale":0.05,"seconds":1.0},
+        {"experiment":"M1","scale":0.02,"seconds":null}],
+        "cells":[{"experiment":"E0","rounds":5},{"experiment":"M1","rounds":3}]}"#;
+    let html = page(&[("raw.jsonl", &raw), ("env.json", &env), ("plan.json", plan)]).unwrap();
+    assert_eq!(row(&html, "E0"), ["0.05", "1 s", "3 of 5", "16, 2,048", "16 KiB"]);
+    assert_eq!(row(&html, "M1"), ["0.02", "until it is done", "3", "16", "16 KiB"]);
+    // Without a plan that tells it, the scale of a quick run is not known.
+    assert_eq!(row(&goals_of(&raw, &env), "E0"), ["3", "16, 2,048", "16 KiB"]);
+    assert_eq!(row(&goals_of(&raw, FULL), "E0"), ["1", "3", "16, 2,048", "16 KiB"]);
+}
+
 /// Fault model: a goal in bytes, and a load that is compared by operations, never meet.
 #[test]
 fn the_goal_of_a_load_stands_beside_its_verdict() {

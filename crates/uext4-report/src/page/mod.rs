@@ -8,6 +8,7 @@ mod option;
 mod overview;
 mod picture;
 mod profiles;
+mod ran;
 mod results;
 mod shown;
 mod why;

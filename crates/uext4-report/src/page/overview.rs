@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::block::{Block, Cell, Legend, Table, breakable};
 use super::experiment::{TIMES_AS_GOOD, ratio, remarks as remarks_of, word};
+use super::ran;
 use super::shown::{look, point_name};
 use super::why::{in_a_line, striking};
 use super::{anchor, experiments};
@@ -38,6 +39,7 @@ pub(super) fn page(evidence: &Evidence, panels: &[Panel<'_>], told: &[String]) -
         (findings(evidence, panels))
         @for own in own_targets(&found) { (beside(&found, own)) }
         (goals(evidence, panels))
+        (ran::table(evidence))
         (remarks(evidence, told))
         (machine(evidence))
     }

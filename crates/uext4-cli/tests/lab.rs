@@ -125,7 +125,7 @@ fn two_builds_are_a_page_of_the_report() {
     std::fs::create_dir(&dir).expect("a folder");
     std::fs::write(dir.join("compare.json"), json.stdout).expect("a file");
     let page = report(&dir);
-    assert!(page.contains("B is worse by 1 of 1 figures."), "{page}");
+    assert!(page.contains("B is worse by 1 of 1 figure."), "{page}");
     assert!(page.contains("E3 uext4 default ram x16 16384 B iops"), "{page}");
     assert!(page.contains(">0.70x "), "{page}");
 
@@ -138,7 +138,7 @@ fn two_builds_are_a_page_of_the_report() {
         .expect("uext4 runs");
     assert_eq!(pair.status.code(), Some(0), "{}", String::from_utf8_lossy(&pair.stderr));
     let page = report(&dir);
-    assert!(page.contains("have too few rounds for a verdict"), "{page}");
+    assert!(page.contains("Too few rounds for a verdict: 2 figures."), "{page}");
     assert!(page.contains("E3 uext4 default ram x1 16384 B iops"), "{page}");
 }
 

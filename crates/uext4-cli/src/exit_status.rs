@@ -61,8 +61,8 @@ const OTHERS: &[(&str, Statuses)] = &[
             ("125", "There is nothing to compare, with `--bisect`: the commit is skipped."),
             (
                 "255",
-                "The command line is wrong, or there is no baseline, with `--bisect`: the search \
-                 ends.",
+                "The command line is wrong, or there is no baseline or no run A, with `--bisect`: \
+                 the search ends.",
             ),
             (
                 "128+N",

@@ -7,22 +7,33 @@ use clap::{Arg, CommandFactory};
 
 use crate::Command;
 use crate::failure::say;
-use crate::verb::fsck;
+use crate::verb::{fsck, lab};
 
 /// Ends the command with what clap has to say of `words`: help that was asked for with status 0,
 /// help because no verb was named with status 2, and a wrong word with status 2, or 16 from `fsck`,
-/// as of fsck(8).
+/// as of fsck(8), or what ends a search of `lab --bisect`.
 pub(crate) fn exit(error: &clap::Error, words: &[OsString]) -> ! {
     let is_help = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
     if !error.use_stderr() || is_help {
         std::process::exit(if error.print().is_ok() { error.exit_code() } else { 1 });
     }
     say(&unknown_verb(error, words).unwrap_or_else(|| sentence(error)));
-    std::process::exit(if is_of_fsck(words) { fsck::USAGE.into() } else { 2 });
+    std::process::exit(status(words).into());
 }
 
-/// Whether the verb is `fsck`. Options of every verb, which take a value, may stand before it.
-fn is_of_fsck(words: &[OsString]) -> bool {
+/// Exit status of a wrong word.
+fn status(words: &[OsString]) -> u8 {
+    let own = words.iter().take_while(|word| *word != "--");
+    let bisects = || own.clone().any(|word| word.as_encoded_bytes().starts_with(b"--bisect"));
+    match verb(words) {
+        Some(verb) if verb == "fsck" => fsck::USAGE,
+        Some(verb) if verb == "lab" && bisects() => lab::BISECT_END,
+        _ => 2,
+    }
+}
+
+/// The verb. Options of every verb, which take a value, may stand before it.
+fn verb(words: &[OsString]) -> Option<&OsString> {
     let command = Command::command();
     let global = command.get_arguments().filter(|arg| arg.is_global_set());
     let global: Vec<String> =
@@ -32,10 +43,10 @@ fn is_of_fsck(words: &[OsString]) -> bool {
         if global.iter().any(|option| word == option.as_str()) {
             words.next();
         } else if !word.as_encoded_bytes().starts_with(b"-") {
-            return word == "fsck";
+            return Some(word);
         }
     }
-    false
+    None
 }
 
 /// What is said of a verb that there is none of.

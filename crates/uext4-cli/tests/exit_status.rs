@@ -118,7 +118,8 @@ fn every_row_is_true() {
     cases.case("lab", 0, ["lab", "list"]);
     cases.case("lab", 2, ["lab", "run", "frobnicate"]);
     cases.case("lab", 2, ["lab", "compare", "/nonexistent", "/nonexistent"]);
-    cases.case("lab", 125, ["lab", "compare", "--bisect", "/nonexistent", "/nonexistent"]);
+    let pair = ["lab", "pair", "--bisect", "/nonexistent", "--out", "/nonexistent", "--", "E99"];
+    cases.case("lab", 125, pair);
     cases.case("lab", 255, ["lab", "guard", "--bisect", "/nonexistent"]);
     cases.case("crashtest", 2, ["crashtest", "--run", "true"]);
 

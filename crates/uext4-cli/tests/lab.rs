@@ -101,6 +101,11 @@ fn bisection_skips_what_cannot_be_compared() {
     let guard = Path::new("guard");
     assert_eq!(status(&[guard, &bad]), Some(255));
     assert_eq!(status(&[guard, &scratch.path("missing")]), Some(255));
+    // Nor does one read another command line.
+    assert_eq!(status(&[guard]), Some(255));
+    assert_eq!(status(&[guard, &bad, Path::new("--frob")]), Some(255));
+    assert_eq!(status(&[compare, &good]), Some(255));
+    assert_eq!(status(&[compare, &scratch.path("missing"), &good]), Some(255));
 }
 
 /// The page that `lab report` makes of a folder.
@@ -182,7 +187,18 @@ fn a_pair_is_refused_before_anything_runs() {
     assert_eq!(std::fs::read_to_string(dir.join("b.jsonl")).expect("a file"), "of before");
     // A commit that has no such load is skipped; a word that no commit takes ends the search.
     assert_eq!(pair(&["--bisect", "--", "E99"]).0, Some(125));
-    assert_eq!(pair(&["--bisect", "--", "E3", "--json"]).0, Some(255));
+    for words in [
+        &["--", "E3", "--json"][..],
+        &["--", "E3", "--frobnicate"],
+        &["--", "--js", "E3"],
+        &["--", "E3", "--own", "none"],
+        &["--rounds", "0", "--", "E3"],
+    ] {
+        let (status, said) = pair(&[&["--bisect"][..], words].concat());
+        assert_eq!((status, said.lines().count()), (Some(255), 1), "{said}");
+    }
+    // That is no option of the pair.
+    assert_eq!(pair(&["--rounds", "0", "--", "E3", "--bisect"]).0, Some(2));
 }
 
 #[test]

@@ -94,7 +94,7 @@ fn not_measured(failure: Failure) -> Failure {
 const BISECT_SKIP: u8 = 125;
 
 /// Exit status by which `git bisect run` ends: it takes all below 128 for a bad commit.
-const BISECT_END: u8 = 255;
+pub(crate) const BISECT_END: u8 = 255;
 
 /// A mistake of the caller, which no other commit mends: exit status 2, or what ends a search.
 fn mistake(failure: Failure, bisect: bool) -> Failure {

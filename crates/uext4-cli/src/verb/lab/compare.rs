@@ -46,8 +46,10 @@ impl Args {
 
 /// Runs the verb.
 pub(super) fn run(args: &Args) -> Result<()> {
-    args.judging.check().map_err(|failure| mistake(failure, args.bisect()))?;
-    let comparison = args.judging.compare(&args.run_a, &args.run_b)?;
+    // No other commit has another run A.
+    let before = args.judging.check().and_then(|()| read(&args.run_a));
+    let before = before.map_err(|failure| mistake(failure, args.bisect()))?;
+    let comparison = args.judging.compare(&before, &read(&args.run_b)?)?;
     args.judging.judge(&comparison)
 }
 
@@ -60,14 +62,14 @@ impl Judging {
         Ok(())
     }
 
-    /// Compares the runs in two files.
-    pub(super) fn compare(&self, a: &Path, b: &Path) -> Result<Comparison> {
+    /// Compares two runs.
+    pub(super) fn compare(&self, a: &Run, b: &Run) -> Result<Comparison> {
         let variants = self.variant_a.clone().zip(self.variant_b.clone());
         let comparing = Comparing {
             threshold: self.threshold / 100.0,
             variants: variants.map(|(a, b)| [a, b]),
         };
-        comparing.compare(&read(a)?, &read(b)?).map_err(failed)
+        comparing.compare(a, b).map_err(failed)
     }
 
     /// Prints a comparison; an error where B is worse.
@@ -78,7 +80,8 @@ impl Judging {
     }
 }
 
-fn read(path: &Path) -> Result<Run> {
+/// The run in a file, or in a folder of evidence.
+pub(super) fn read(path: &Path) -> Result<Run> {
     let path = &if path.is_dir() { path.join("raw.jsonl") } else { path.to_owned() };
     let text = std::fs::read_to_string(path).at("lab", path.display())?;
     Run::parse(&text).map_err(|error| Failure::line(&format!("lab: {}: {error}", path.display())))

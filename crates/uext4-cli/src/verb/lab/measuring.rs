@@ -41,7 +41,7 @@ pub(super) fn cells_of(plan: &mut Plan) -> Result<Vec<Cell>> {
         let text = format!("lab: nothing to run: {}", plan.why_nothing());
         return Err(Failure::line(&text));
     }
-    plan.require_used().map_err(failed)?;
+    plan.require_used(&cells).map_err(failed)?;
     plan.require_folder().map_err(failed)?;
     plan.require_room(&cells).map_err(failed)?;
     plan.require_directory().map_err(failed)?;

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 
 use clap::Parser;
 
-use super::compare::Judging;
+use super::compare::{Judging, read};
 use super::measuring::cells_of;
 use super::{Action, mistake};
 use crate::failure::{At, Failure, Result, Why, say};
@@ -50,9 +50,9 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let own = std::env::current_exe().at("lab", "this program")?;
     let paths = ["a.jsonl", "b.jsonl"].map(|name| args.out.join(name));
     let compared = args.out.join("compare.json");
-    check(args, &paths).map_err(|failure| mistake(failure, args.bisect()))?;
-    // Another commit may have other loads.
-    check_load(&args.load)?;
+    let load = check(args, &paths).and_then(|()| read_load(&args.load));
+    let load = load.map_err(|failure| mistake(failure, args.bisect()))?;
+    check_load(load)?;
     std::fs::create_dir_all(&args.out).at("lab", args.out.display())?;
     // What an earlier pair left there is not of these figures.
     for path in paths.iter().chain([&compared]) {
@@ -68,7 +68,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         let file = OpenOptions::new().create(true).append(true).open(path);
         file.and_then(|mut file| file.write_all(figures)).at("lab", path.display())
     })?;
-    let comparison = args.judging.compare(&paths[0], &paths[1])?;
+    let comparison = args.judging.compare(&read(&paths[0])?, &read(&paths[1])?)?;
     // For `lab report` of this folder.
     std::fs::write(&compared, comparison.to_json()).at("lab", compared.display())?;
     args.judging.judge(&comparison)
@@ -94,17 +94,23 @@ fn check(args: &Args, paths: &[PathBuf; 2]) -> Result<()> {
     }
 }
 
-/// Refuses what this build cannot run, before one has run.
-fn check_load(load: &[OsString]) -> Result<()> {
+/// The loads and options of a run; what cannot be read is a mistake of the caller.
+fn read_load(load: &[OsString]) -> Result<Box<super::run::Args>> {
     let words = ["uext4", "lab", "run"].map(OsString::from).into_iter();
     let words = words.chain(load.iter().cloned()).chain(ONE_RUN.map(OsString::from));
     let read = crate::Command::try_parse_from(words).map_err(|error| match error.use_stderr() {
         true => Failure::line(&format!("lab: {}", usage::sentence(&error))),
         false => Why::new("not behind --").at("lab", "--help"),
     })?;
-    let crate::Verb::Lab(super::Args { action: Action::Run(mut args) }) = read.verb else {
+    let crate::Verb::Lab(super::Args { action: Action::Run(args) }) = read.verb else {
         return Err(Failure::line("lab: a pair runs loads alone"));
     };
+    super::run::require_target(&args)?;
+    Ok(args)
+}
+
+/// Refuses what this build cannot run, before one has run: another commit may have other loads.
+fn check_load(mut args: Box<super::run::Args>) -> Result<()> {
     // Nothing is tried on the kernel here.
     args.dry_run = true;
     cells_of(&mut super::run::plan(&args)?).map(drop)

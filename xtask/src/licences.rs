@@ -64,6 +64,9 @@ fn by_cargo_deny(install: bool) -> Result<String, String> {
             false => Err(format!("cargo-deny: {what}\n{said}")),
         }
     };
+    // Packages of other systems are in the lock file, and no build has fetched them. Where there is
+    // no network cargo-deny says what it lacks.
+    let _ = workspace::cargo(&["fetch", "--locked", "--quiet"]).stdin(Stdio::null()).status();
     let check = ["--offline", "check", "--hide-inclusion-graph", "licenses", "bans", "sources"];
     judged("licences, bans or sources", deny(&check)?)?;
     if !deny(&["fetch", "db"])?.status.success() {

@@ -47,6 +47,9 @@ const PACKAGES: &[(&str, &str, &str)] = &[
     ("groff", "groff", "formats the manual pages"),
     ("mandoc", "mandoc", "a second opinion of the manual pages"),
     ("chromium", "chromium", "opens the report of the lab"),
+    ("nbdkit", "nbdkit", "a server of network block devices"),
+    ("qemu-utils", "qemu-nbd", "the same, of qcow2 images"),
+    ("libnbd-bin", "nbdcopy", "another client of them: reads images for the judges"),
 ];
 
 /// What `cargo xtask old-kernel` needs besides, and nothing else does: 200 MB with what they need.

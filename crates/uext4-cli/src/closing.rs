@@ -85,8 +85,8 @@ fn is_mounted(image: &Image) -> bool {
     {
         return true;
     }
-    let Ok(path) = image.path.canonicalize() else { return false };
-    let is_ours =
-        |source: &OsStr| Image::parse(source).path.canonicalize().is_ok_and(|p| p == path);
+    let path = |image: &Image| image.absolute().map(|absolute| absolute.path);
+    let Ok(wanted) = path(image) else { return false };
+    let is_ours = |source: &OsStr| path(&Image::parse(source)).is_ok_and(|path| path == wanted);
     mountinfo::find_source(is_ours).is_ok_and(|mount| mount.is_some())
 }

@@ -2,7 +2,8 @@
 //!
 //! Threat: an image or a program on the mount makes a thread of the daemon run the attacker's code.
 //! That thread has the image and the connection to the kernel, and is to have nothing else: no
-//! other file, no program, no network, no other process, no mount.
+//! other file, no program, no network, no other process, no mount. With an image on a network block
+//! device it has the port of that server, and sockets.
 //!
 //! What: a [`Confinement`] is Landlock, for the calling thread and those that it starts: no file
 //! can be opened but a few, no TCP port used, no signal sent to others; and they lose rights of
@@ -24,7 +25,7 @@ use std::path::Path;
 use std::thread;
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, BitFlags, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    ABI, Access, AccessFs, AccessNet, BitFlags, NetPort, PathBeneath, PathFd, Ruleset, RulesetAttr,
     RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
 };
 use rustix::thread::CapabilitySet;
@@ -45,15 +46,17 @@ pub(crate) struct Confinement {
 
 impl Confinement {
     /// Rules for a mount that writes to `images`, an image or its overlay, and a journal that is
-    /// elsewhere, and that reads `base`. All are opened again by way of /proc.
+    /// elsewhere, and that reads `base`. All are opened again by way of /proc. Servers of network
+    /// block devices are reached again at `ports`.
     ///
     /// # Errors
     /// No descriptor or no memory is left: rules made of what could be opened would be too narrow.
     pub(crate) fn new<'a>(
         images: impl IntoIterator<Item = &'a Path>,
         base: Option<&Path>,
+        ports: &[u16],
     ) -> io::Result<Self> {
-        match rules(images, base) {
+        match rules(images, base, ports) {
             Ok(rules) => Ok(Self { rules: Some(rules) }),
             Err(error) => match shortage(error.as_ref()) {
                 Some(shortage) => Err(shortage),
@@ -81,7 +84,7 @@ impl Confinement {
     }
 
     /// Confines the calling thread, and those that it starts from now on.
-    fn enter(&self) {
+    pub(crate) fn enter(&self) {
         if let Err(error) = drop_rights() {
             tracing::debug!("mount: rights of root are kept: {error}");
         }
@@ -130,6 +133,7 @@ fn restrict(rules: io::Result<RulesetCreated>) -> Result<(), Box<dyn Error>> {
 fn rules<'a>(
     images: impl IntoIterator<Item = &'a Path>,
     base: Option<&Path>,
+    ports: &[u16],
 ) -> Result<RulesetCreated, Box<dyn Error>> {
     let read: BitFlags<AccessFs> = AccessFs::ReadFile.into();
     let own = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
@@ -159,6 +163,9 @@ fn rules<'a>(
             Err(error) => return Err(error.into()),
         }
     }
+    for port in ports {
+        rules = rules.add_rule(NetPort::new(*port, AccessNet::ConnectTcp))?;
+    }
     Ok(rules)
 }
 
@@ -173,9 +180,10 @@ fn shortage(error: &(dyn Error + 'static)) -> Option<io::Error> {
     }
 }
 
-/// Takes system calls that no mount needs from every thread of the process.
-pub(crate) fn calls() {
-    for program in [never(), no_clone3()] {
+/// Takes system calls that no mount needs from every thread of the process. With a network, sockets
+/// of the Internet stay: a server is reached again by new ones.
+pub(crate) fn calls(has_network: bool) {
+    for program in [never(has_network), no_clone3()] {
         let done = program.and_then(|program| Ok(seccompiler::apply_filter_all_threads(&program)?));
         if let Err(error) = done {
             tracing::debug!("mount: no seccomp: {error}");
@@ -281,14 +289,22 @@ const NAME_SPACES: libc::c_int = libc::CLONE_NEWNS
     | libc::CLONE_NEWNET;
 
 /// The filter of what is refused.
-fn never() -> Result<BpfProgram, Box<dyn Error>> {
+fn never(has_network: bool) -> Result<BpfProgram, Box<dyn Error>> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
         NEVER.iter().map(|call| (*call, Vec::new())).collect();
     #[cfg(target_arch = "x86_64")]
     rules.extend([libc::SYS_iopl, libc::SYS_ioperm].map(|call| (call, Vec::new())));
     // Sockets of this machine alone: the system's log is one.
-    let local = u64::from(libc::AF_UNIX.unsigned_abs());
-    rules.insert(libc::SYS_socket, vec![first_argument(SeccompCmpOp::Ne, local)?]);
+    let kinds: &[libc::c_int] = match has_network {
+        true => &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6],
+        false => &[libc::AF_UNIX],
+    };
+    let other = kinds.iter().map(|kind| {
+        let kind = u64::from(kind.unsigned_abs());
+        SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, kind)
+    });
+    let other = SeccompRule::new(other.collect::<Result<_, _>>()?)?;
+    rules.insert(libc::SYS_socket, vec![other]);
     let flags = (0..32).map(|bit| 1_u64 << bit);
     let flags = flags.filter(|flag| u64::from(NAME_SPACES.cast_unsigned()) & flag != 0);
     let clone: Result<_, _> =

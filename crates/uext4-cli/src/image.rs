@@ -9,6 +9,7 @@ use uext4_device::{DaxDevice, FileDevice, FileOptions, OpenError, SharedDevice};
 use crate::failure::{At, Failure, Result, Why};
 use crate::journal;
 use crate::keys;
+use crate::network;
 use crate::place::{self, Place};
 use crate::signature::{self, Found};
 use crate::spec::{Image, Part};
@@ -38,7 +39,11 @@ pub(crate) fn device(verb: &str, image: &Image, access: Access) -> Result<Shared
 }
 
 /// As [`device`], opened as the options say. What it must do without is told on standard error.
-fn device_with(verb: &str, image: &Image, options: &FileOptions) -> Result<SharedDevice> {
+pub(crate) fn device_with(
+    verb: &str,
+    image: &Image,
+    options: &FileOptions,
+) -> Result<SharedDevice> {
     let device = any_device(verb, image, Place::of(verb, image)?, options)?;
     check_format(verb, image, device)
 }
@@ -62,6 +67,9 @@ pub(crate) fn any_device(
     place: Place,
     options: &FileOptions,
 ) -> Result<SharedDevice> {
+    if let Some(uri) = image.uri() {
+        return network::open(verb, image, uri, place, options);
+    }
     if options.access == uext4_device::Access::ReadWrite && DaxDevice::is_only_way(&image.path) {
         return mapped(image, place, options).map_err(|error| opening(verb, &error));
     }

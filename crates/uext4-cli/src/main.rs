@@ -43,6 +43,7 @@ mod mode;
 mod mount_options;
 mod mount_table;
 mod mounted;
+mod network;
 mod operands;
 mod output;
 mod overlay;

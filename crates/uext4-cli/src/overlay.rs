@@ -76,8 +76,7 @@ pub(crate) fn make_new(verb: &str, image: &Image, file: &Image) -> Result<()> {
         return Err(Why::new(format!("file system uses {}", names.join(" "))).at(verb, image));
     }
     let layout = Layout::new(base.len()).at(verb, image)?;
-    let named = image.path.canonicalize().at(verb, image)?;
-    let named = Image { path: named, ..image.clone() }.to_string();
+    let named = image.absolute().at(verb, image)?.to_string();
     let store = FileDevice::create_unless_filled(&file.path, layout.store_len());
     let store = store.map_err(|error| Failure::line(&format!("{verb}: {error}")))?;
     let Some(store) = store else { return Ok(()) };
@@ -100,7 +99,9 @@ pub(crate) fn open(
     file: &Image,
     options: &FileOptions,
 ) -> Result<SharedDevice> {
-    let base = image::device(verb, image, Access::Read)?;
+    let mut below = FileOptions::new(Access::Read.into());
+    below.nbd_timeout = options.nbd_timeout;
+    let base = image::device_with(verb, image, &below)?;
     let store = FileDevice::open_with(&file.path, options);
     let store = store.map_err(|error| Failure::line(&format!("{verb}: {error}")))?;
     if let Some(notice) = store.notice() {

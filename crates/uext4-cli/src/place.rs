@@ -2,9 +2,10 @@
 
 use std::fs::File;
 
-use uext4_device::{Access, FileDevice};
+use uext4_device::{Access, FileOptions, SharedDevice};
 
-use crate::failure::{At, Failure, Result, Why};
+use crate::failure::{At, Result, Why};
+use crate::image;
 use crate::partition::{self, Table};
 use crate::signature::{self, Found};
 use crate::spec::{Image, Part, SIZE_FORMS};
@@ -25,7 +26,11 @@ impl Place {
         match &image.part {
             Part::Whole => Ok(Self::default()),
             Part::At(offset) => {
-                let table = Disk::open(verb, image).ok().and_then(|disk| disk.table().ok()?);
+                let table = match Disk::open(verb, image) {
+                    // What cannot be opened now may be in a moment, without an end to the part.
+                    Err(error) if image.uri().is_some() => return Err(error),
+                    disk => disk.ok().and_then(|disk| disk.table().ok()?),
+                };
                 let end = table.and_then(|table| table.nearest_end(*offset));
                 Ok(Self { offset: *offset, len: end.map(|end| end - offset) })
             }
@@ -49,26 +54,26 @@ impl Place {
 
 /// All of an image's file, for reading.
 pub(crate) struct Disk {
-    device: FileDevice,
+    device: SharedDevice,
     sector: Option<u64>,
 }
 
 impl Disk {
     /// Opens the file, whatever part of it the image is.
     pub(crate) fn open(verb: &str, image: &Image) -> Result<Self> {
-        let device = FileDevice::open(&image.path, Access::ReadOnly, 0)
-            .map_err(|error| Failure::line(&format!("{verb}: {error}")))?;
+        let whole = Place { offset: 0, len: None };
+        let device = image::any_device(verb, image, whole, &FileOptions::new(Access::ReadOnly))?;
         Ok(Self { device, sector: sector(image) })
     }
 
     /// Its partition table.
     pub(crate) fn table(&self) -> std::result::Result<Option<Table>, Why> {
-        partition::read(&self.device, self.sector)
+        partition::read(&*self.device, self.sector)
     }
 
     /// What the whole of it is.
     pub(crate) fn holds(&self) -> Option<Found> {
-        signature::of(&self.device, self.sector)
+        signature::of(&*self.device, self.sector)
     }
 }
 

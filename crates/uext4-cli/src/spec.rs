@@ -1,15 +1,20 @@
 //! Names on the command line: `IMAGE`, a part of it (`IMAGE@p1`, `IMAGE#1`, `IMAGE@OFFSET`),
 //! `IMAGE:/path` and host paths.
 //!
-//! A name is taken apart at the first `:/` whose left side is a file or block device that exists.
+//! A name is taken apart at the first `:/` whose left side is a file or block device that exists,
+//! or a whole URI of a network block device (`nbd://HOST/EXPORT:/path`).
 //! Where no such split exists but the whole name does, it is a host path; `./a:/b` forces nothing,
 //! but a host file whose name has an image's name before `:/` is not a thing to worry about.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
+use std::fs::Metadata;
+use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+
+use uext4_nbd::NbdUri;
 
 use crate::failure::Why;
 
@@ -26,10 +31,10 @@ pub(crate) enum Part {
     Unclear(String),
 }
 
-/// An image: a file or device, and where in it the file system lies.
+/// An image: a file, device or network block device, and where in it the file system lies.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Image {
-    /// File or block device.
+    /// File or block device, or a URI: see [`Image::uri`].
     pub(crate) path: PathBuf,
     /// What of it is meant.
     pub(crate) part: Part,
@@ -57,7 +62,32 @@ impl Image {
         }
     }
 
+    /// The URI of a network block device, good or bad, if it is named by one.
+    pub(crate) fn uri(&self) -> Option<&str> {
+        self.path.to_str().filter(|text| NbdUri::is_meant(text))
+    }
+
+    /// The same under a name that does not depend on the working directory.
+    pub(crate) fn absolute(&self) -> io::Result<Self> {
+        let path = match self.uri().map(str::parse::<NbdUri>) {
+            Some(Ok(uri)) => uri.absolute()?.to_string().into(),
+            Some(Err(_)) => self.path.clone(),
+            None => self.path.canonicalize()?,
+        };
+        Ok(Self { path, ..self.clone() })
+    }
+
+    /// Whether a file is to be made of it: there is none, or an empty one.
+    pub(crate) fn is_to_be_made(&self) -> bool {
+        let is_empty = |found: Metadata| found.is_file() && found.len() == 0;
+        self.uri().is_none() && self.path.metadata().map_or(true, is_empty)
+    }
+
+    /// Whether there is something of that name; of a network block device, whether it is a name.
     pub(crate) fn exists(&self) -> bool {
+        if let Some(uri) = self.uri() {
+            return uri.parse::<NbdUri>().is_ok();
+        }
         self.path.metadata().is_ok_and(|m| m.is_file() || m.file_type().is_block_device())
     }
 }
@@ -122,6 +152,12 @@ pub(crate) enum Location {
 impl Location {
     /// Takes an operand apart.
     pub(crate) fn parse(name: &OsStr) -> Self {
+        // A URI is never a path of the host, and what is before its first `:/` no image.
+        if name.to_str().is_some_and(NbdUri::is_meant) {
+            let found = splits(name.as_bytes()).find(|split| split.image.exists());
+            let whole = || ImagePath { image: Image::parse(name), path: b"/".to_vec() };
+            return Self::Image(found.unwrap_or_else(whole));
+        }
         let splits = || splits(name.as_bytes());
         if let Some(found) = splits().find(|split| split.image.exists()) {
             return Self::Image(found);
@@ -145,7 +181,9 @@ impl fmt::Display for Location {
 
 /// All ways to cut `name` at a `:/`, and at a final `:`.
 fn splits(name: &[u8]) -> impl Iterator<Item = ImagePath> {
-    (1..name.len()).filter_map(move |colon| {
+    let scheme = str::from_utf8(name).ok().filter(|text| NbdUri::is_meant(text));
+    let after = scheme.and_then(|text| text.find("://")).map_or(1, |at| at + "://".len());
+    (after..name.len()).filter_map(move |colon| {
         let (left, right) = name.split_at(colon);
         let path = match right {
             [b':', b'/', ..] => right[1..].to_vec(),
@@ -163,6 +201,9 @@ pub(crate) const NOT_IN_IMAGE: &str =
 /// Whether a name that nothing has begins with a file and a colon: `IMAGE:path`.
 pub(crate) fn has_relative_part(path: &Path) -> bool {
     let name = path.as_os_str().as_bytes();
+    if path.to_str().is_some_and(NbdUri::is_meant) {
+        return false;
+    }
     let is_image = |left: &[u8]| Image::parse(OsStr::from_bytes(left)).exists();
     let mut colons = (1..name.len()).filter(|at| name[*at] == b':');
     path.symlink_metadata().is_err() && colons.any(|at| is_image(&name[..at]))
@@ -285,6 +326,23 @@ mod tests {
         // Nothing is there: the name stays as it was given.
         let path = dir.path().join("c@home");
         assert_eq!(Image::parse(path.as_os_str()), whole(path));
+    }
+
+    /// Fault model: the scheme of a URI is taken for the name of an image that is there.
+    #[test]
+    fn a_uri_is_cut_behind_its_whole_name() {
+        let of = |text: &str| match Location::parse(OsStr::new(text)) {
+            Location::Image(found) => (found.image.to_string(), show(&found.path)),
+            other => panic!("{other:?}"),
+        };
+        let unix = "nbd+unix:///d?socket=/run/s";
+        for (name, path) in [("", "/"), (":/", "/"), (":/a:/b", "/a:/b"), ("@p2:/x", "/x")] {
+            let image = if name.starts_with('@') { format!("{unix}@p2") } else { unix.to_owned() };
+            assert_eq!(of(&format!("{unix}{name}")), (image, path.to_owned()));
+        }
+        assert_eq!(of("nbd://h:9/d:/x"), ("nbd://h:9/d".to_owned(), "/x".to_owned()));
+        assert_eq!(of("nbd://h"), ("nbd://h".to_owned(), "/".to_owned()));
+        assert!(!has_relative_part(Path::new("nbd://h:9/d")));
     }
 
     #[test]

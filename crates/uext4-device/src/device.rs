@@ -189,8 +189,11 @@ pub struct WriteRun<'a> {
 /// A shared reference to a device.
 pub type SharedDevice = Arc<dyn Device>;
 
-/// Checks that a read stays inside `device_len`.
-pub(crate) fn check_read(device_len: u64, offset: u64, count: usize) -> io::Result<()> {
+/// Checks that a read stays inside `device_len` bytes.
+///
+/// # Errors
+/// `UnexpectedEof` if it does not.
+pub fn check_read(device_len: u64, offset: u64, count: usize) -> io::Result<()> {
     if fits(device_len, offset, count as u64) {
         return Ok(());
     }
@@ -200,13 +203,11 @@ pub(crate) fn check_read(device_len: u64, offset: u64, count: usize) -> io::Resu
     ))
 }
 
-/// Checks that a change is allowed and stays inside `device_len`.
-pub(crate) fn check_write(
-    device_len: u64,
-    read_only: bool,
-    offset: u64,
-    count: u64,
-) -> io::Result<()> {
+/// Checks that a change is allowed and stays inside `device_len` bytes.
+///
+/// # Errors
+/// `EROFS` if the device is read-only, `InvalidInput` if it does not stay inside.
+pub fn check_write(device_len: u64, read_only: bool, offset: u64, count: u64) -> io::Result<()> {
     if read_only {
         return Err(io::Error::from_raw_os_error(libc::EROFS));
     }

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 
 /// Runs flushes one after the other and latches the first failure.
 #[derive(Debug, Default)]
-pub(crate) struct FlushLatch {
+pub struct FlushLatch {
     running: Mutex<()>,
     /// Number of the latest flush that was started, and of the latest that succeeded. Both change
     /// under `running`.
@@ -30,7 +30,10 @@ pub(crate) struct FlushLatch {
 impl FlushLatch {
     /// Returns when a flush that started after this call has ended. `run` flushes; it is not called
     /// if another call's flush serves this one, or if a flush has failed before.
-    pub(crate) fn flush(&self, run: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// The first failure, from then on.
+    pub fn flush(&self, run: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let wanted = self.started.load(Ordering::SeqCst) + 1;
         let _running = self.running.lock();
         self.check()?;
@@ -44,7 +47,10 @@ impl FlushLatch {
     }
 
     /// Fails if an earlier flush failed.
-    pub(crate) fn check(&self) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// That failure.
+    pub fn check(&self) -> io::Result<()> {
         match self.failed.load(Ordering::Acquire) {
             0 => Ok(()),
             errno => Err(io::Error::from_raw_os_error(errno)),

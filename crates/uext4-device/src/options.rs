@@ -68,11 +68,16 @@ pub struct FileOptions {
     pub submission: Submission,
     /// Time for which writes are held if the store has no room; 0: they fail at once.
     pub no_space_timeout: Duration,
+    /// Time for which a network block device is tried to be reached again. No file has it.
+    pub nbd_timeout: Duration,
 }
 
 impl FileOptions {
     /// The default of dm-thin.
     const NO_SPACE_TIMEOUT: Duration = Duration::from_secs(60);
+
+    /// As long as a disk of the kernel is waited for twice.
+    const NBD_TIMEOUT: Duration = Duration::from_secs(60);
 
     /// The whole file, through the page cache, one request after the other. Writes do not wait for
     /// room.
@@ -85,6 +90,7 @@ impl FileOptions {
             caching: Caching::Buffered,
             submission: Submission::Pread,
             no_space_timeout: Duration::ZERO,
+            nbd_timeout: Self::NBD_TIMEOUT,
         }
     }
 
@@ -147,6 +153,16 @@ pub const MOUNT_OPTIONS: &[Row<FileOptions>] = &[
         help: "how long writes wait for room where the image is stored",
         more: "0: they fail at once; at most a week. See below",
     },
+    Row {
+        options: &[text(&["nbd_timeout"], "SECONDS", |o, seconds| {
+            o.nbd_timeout = Duration::from_secs(whole(seconds, 1..=A_WEEK, "seconds")?);
+            Ok(())
+        })],
+        default: "60",
+        help: "how long a network block device is tried to be reached again",
+        more: "Afterwards every request fails, as of a disk that is gone; 1 to 604800 \
+               ([nbd.md](nbd.md))",
+    },
 ];
 
 #[cfg(test)]
@@ -171,6 +187,9 @@ mod tests {
         assert_eq!(options.no_space_timeout, Duration::from_secs(60));
         assert_eq!(options.parse("no_space_timeout=0"), Ok(true));
         assert_eq!(options.no_space_timeout, Duration::ZERO);
+        assert_eq!(options.parse("nbd_timeout=5"), Ok(true));
+        assert_eq!(options.nbd_timeout, Duration::from_secs(5));
+        assert!(options.parse("nbd_timeout=0").unwrap_err().contains("nbd_timeout=0"));
         assert!(options.parse("no_space_timeout=x").unwrap_err().contains("no_space_timeout=x"));
     }
 }

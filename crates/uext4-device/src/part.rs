@@ -1,9 +1,9 @@
 //! A range of a device as a device of its own.
 //!
 //! # What
-//! For tests of two devices whose bytes are in one image: a file system and its journal elsewhere.
-//! Over a recording device each part has a write cache of its own: a flush of one part promises
-//! nothing of the other, as with two disks.
+//! A partition of a network block device; and, for tests, two devices whose bytes are in one image:
+//! a file system and its journal elsewhere. Over a recording device each part has a write cache of
+//! its own: a flush of one part promises nothing of the other, as with two disks.
 //!
 //! # Invariants
 //! No request reaches past the range.
@@ -13,8 +13,9 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::device::{Device, SharedDevice, check_read, check_write, total_len};
+use crate::device::{Device, SharedDevice, WriteRun, check_read, check_write, total_len};
 use crate::recording_device::RecordingDevice;
+use crate::room::Room;
 
 /// A part of another device.
 pub struct PartDevice {
@@ -65,6 +66,37 @@ impl Device for PartDevice {
         self.whole.write_vectored_at(self.check(offset, total_len(bufs) as u64)?, bufs)
     }
 
+    fn read_vectored_at(&self, offset: u64, bufs: &mut [&mut [u8]]) -> io::Result<()> {
+        check_read(self.len(), offset, bufs.iter().map(|buf| buf.len()).sum())?;
+        self.whole.read_vectored_at(self.range.start + offset, bufs)
+    }
+
+    fn write_many(&self, writes: &[WriteRun<'_>]) -> io::Result<()> {
+        let mut moved = Vec::with_capacity(writes.len());
+        for run in writes {
+            let offset = self.check(run.offset, total_len(run.bufs) as u64)?;
+            moved.push(WriteRun { offset, bufs: run.bufs });
+        }
+        self.whole.write_many(&moved)
+    }
+
+    fn read_uncached(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        check_read(self.len(), offset, buf.len())?;
+        self.whole.read_uncached(self.range.start + offset, buf)
+    }
+
+    fn drop_cached(&self) {
+        self.whole.drop_cached();
+    }
+
+    fn name(&self) -> String {
+        self.whole.name()
+    }
+
+    fn room(&self) -> Option<&Room> {
+        self.whole.room()
+    }
+
     fn flush(&self) -> io::Result<()> {
         match &self.recorder {
             Some(recorder) => recorder.flush_within(self.range.clone()),
@@ -78,6 +110,10 @@ impl Device for PartDevice {
 
     fn punch(&self, offset: u64, len: u64) -> io::Result<bool> {
         self.whole.punch(self.check(offset, len)?, len)
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<bool> {
+        self.whole.discard(self.check(offset, len)?, len)
     }
 
     fn fresh_zeroes(&self) -> bool {

@@ -18,6 +18,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("uext4-options", &[]),
     // Each crate with mount options has a table of them.
     ("uext4-device", &["uext4-options"]),
+    // TLS and URIs stay out of the crate of all other devices.
+    ("uext4-nbd", &["uext4-device"]),
     // The scheduler with the feature `simulate` only.
     ("uext4", &["uext4-ondisk", "uext4-options", "uext4-device", "uext4-schedule"]),
     ("uext4-mkfs", &["uext4-ondisk", "uext4-device"]),
@@ -39,6 +41,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "uext4-ondisk",
             "uext4-options",
             "uext4-device",
+            "uext4-nbd",
             "uext4",
             "uext4-mkfs",
             "uext4-resize",

@@ -22,7 +22,7 @@ const IMAGE: &str = "UEXT4_TEST_IMAGE";
 fn is_possible() -> bool {
     let landlock = || {
         let status =
-            rules([Path::new("/")], None).and_then(|rules| Ok(rules.restrict_self()?.ruleset));
+            rules([Path::new("/")], None, &[]).and_then(|rules| Ok(rules.restrict_self()?.ruleset));
         status.is_ok_and(|status| status != RulesetStatus::NotEnforced)
     };
     let has_landlock = thread::spawn(landlock).join().unwrap();
@@ -87,8 +87,8 @@ fn intruder() {
     let log = UnixDatagram::bind(image.with_file_name("log")).unwrap();
     let mut open_before = File::open(&other).unwrap();
     let journal = image.with_file_name("journal");
-    Confinement::new([&*image, &*journal], None).unwrap().enter_mounted(None);
-    calls();
+    Confinement::new([&*image, &*journal], None, &[]).unwrap().enter_mounted(None);
+    calls(false);
     go.send(()).unwrap();
     early.join().unwrap();
     // A thread that is started now, as one that serves requests.

@@ -140,7 +140,7 @@ pub(crate) fn is_done(args: &Args) -> bool {
         .filter(MountPoint::is_ours)
         // One whose daemon is gone is still in the table.
         .filter(|_| check_place(&args.dir).is_ok())
-        .filter(|mount| Image::parse(&mount.source).path.exists())
+        .filter(|mount| Image::parse(&mount.source).absolute().is_ok())
         .is_some_and(named)
 }
 
@@ -265,12 +265,11 @@ fn remount(args: &Args, fuse: &FuseOptions) -> std::result::Result<(), Why> {
 /// Whether `image` is another one than a mount has as its source. The image of a mount with a name
 /// of its own (`fsname=`) cannot be told.
 fn is_another(image: &OsStr, source: &OsStr) -> bool {
-    if image == source || !Image::parse(source).path.exists() {
+    if image == source || Image::parse(source).absolute().is_err() {
         return false;
     }
-    let given = Image::parse(image);
-    let Ok(path) = given.path.canonicalize() else { return true };
-    Image { path, ..given }.to_string() != source.to_string_lossy()
+    let Ok(given) = Image::parse(image).absolute() else { return true };
+    given.to_string() != source.to_string_lossy()
 }
 
 /// Starts the daemon and waits until its mount answers or it has failed.

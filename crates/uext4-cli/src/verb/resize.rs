@@ -5,7 +5,6 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::os::unix::fs::FileTypeExt;
 
 use serde::Serialize;
 use uext4_ondisk::RawSuperblock;
@@ -168,8 +167,8 @@ impl Room {
     fn of(image: &Image) -> Result<Self> {
         let place = Place::of("resize", image)?;
         let device = image::device("resize", image, Access::Read)?;
-        let meta = image.path.metadata().at("resize", image)?;
-        let can_extend = place.len.is_none() && !meta.file_type().is_block_device();
+        let is_file = image.uri().is_none() && image.path.metadata().at("resize", image)?.is_file();
+        let can_extend = place.len.is_none() && is_file;
         Ok(Self { place, bytes: device.len(), can_extend })
     }
 

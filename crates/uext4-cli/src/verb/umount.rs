@@ -27,6 +27,7 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags};
 use signal_hook::consts::{SIGINT, SIGTERM};
+use uext4_device::FileOptions;
 use uext4_fuse::attach::{self, Detach};
 use uext4_fuse::mountinfo::{self, MountPoint};
 use uext4_fuse::{FuseOptions, PID_XATTR};
@@ -289,15 +290,17 @@ impl NotSynced {
 
 /// Whether the daemon could close the volume: it is not our child, so that its exit status cannot
 /// be had, but a volume that was closed has an empty journal. Silent where the image cannot be
-/// read. `synced`: whether all was durable just before.
+/// read, unless its server is gone. `synced`: whether all was durable just before.
 fn check_closed(
     source: &OsStr,
     synced: std::result::Result<(), NotSynced>,
 ) -> std::result::Result<(), Why> {
-    if !is_open(source) {
-        return Ok(());
-    }
     let image = Image::parse(source);
+    match inspected(&image) {
+        None if image.uri().is_none() || synced.is_ok() => return Ok(()),
+        Some(found) if !needs_replay(&found) => return Ok(()),
+        _ => {}
+    }
     let rest = match synced {
         Ok(()) => "its journal holds the rest".to_owned(),
         Err(failed) => failed.what_is_lost(),
@@ -307,10 +310,22 @@ fn check_closed(
 
 /// Whether the journal of an image has something to replay; no, where the image cannot be read.
 fn is_open(source: &OsStr) -> bool {
-    let image = Image::parse(source);
-    let device = image::device("umount", &image, Access::Read).ok();
-    let inspected = device.and_then(|device| Inspected::read(device).ok());
-    inspected.is_some_and(|found| found.layout.features.incompat.contains(Incompat::RECOVER))
+    inspected(&Image::parse(source)).is_some_and(|found| needs_replay(&found))
+}
+
+fn needs_replay(found: &Inspected) -> bool {
+    found.layout.features.incompat.contains(Incompat::RECOVER)
+}
+
+/// How long the server of an image is tried, that a mount may just have given up.
+const SERVER: Duration = Duration::from_secs(2);
+
+/// What is on an image, if it can be read.
+fn inspected(image: &Image) -> Option<Inspected> {
+    let mut options = FileOptions::new(Access::Read.into());
+    options.nbd_timeout = SERVER;
+    let device = image::device_with("umount", image, &options).ok()?;
+    Inspected::read(device).ok()
 }
 
 /// What the daemon is called (proc_pid_comm(5)).

@@ -158,7 +158,7 @@ pub(super) fn settle(
     if let Some(epoch) = source.epoch {
         options.make_reproducible(epoch, &digest(source.tree(), epoch));
     }
-    let is_new = image.path.metadata().map_or(true, |meta| meta.is_file() && meta.len() == 0);
+    let is_new = image.is_to_be_made();
     let room = match args.free {
         _ if options.size.is_some() => return Ok(()),
         Some(percent) => Room::Free(percent),

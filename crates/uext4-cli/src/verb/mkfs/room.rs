@@ -11,7 +11,7 @@ use crate::spec::{Image, Part};
 pub(super) fn find(image: &Image, size: Option<u64>, force: bool) -> Result<Place> {
     let place = Place::of("mkfs", image)?;
     // A file that is to be made holds nothing.
-    let is_new = image.path.metadata().map_or(true, |found| found.is_file() && found.len() == 0);
+    let is_new = image.is_to_be_made();
     if image.part == Part::Whole || is_new {
         return Ok(place);
     }

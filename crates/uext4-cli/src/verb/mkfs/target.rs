@@ -24,6 +24,9 @@ pub(super) fn open(
     }
     let open = || image::any_device("mkfs", image, place, &write);
     let wrong = |why: &str| Why::new(why).at("mkfs", image);
+    if image.uri().is_some() {
+        return Ok((open()?, false));
+    }
     let meta = match image.path.metadata() {
         Ok(meta) => meta,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -70,6 +73,7 @@ pub(super) fn open(
 /// What a plan is made for: the device as it is, or one of the size asked for.
 pub(super) fn open_to_plan(image: &Image, place: Place, size: Option<u64>) -> Result<SharedDevice> {
     let there = match image.path.metadata() {
+        _ if image.uri().is_some() => u64::MAX,
         Ok(meta) if meta.is_file() => meta.len().saturating_sub(place.offset),
         Ok(_) => u64::MAX,
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

@@ -32,6 +32,7 @@ use crate::keys;
 use crate::log;
 use crate::manager::Manager;
 use crate::mount_table;
+use crate::network;
 use crate::overlay;
 use crate::spec::Image;
 use crate::verbosity::{self, Verbosity, remark};
@@ -63,7 +64,7 @@ pub(super) fn serve(args: &Args, options: Options) -> Result<()> {
     // Before the mount, so that no signal finds the process unprepared.
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).at("mount", "signals")?;
     let null = File::options().read(true).write(true).open("/dev/null").at("mount", "/dev/null")?;
-    spec.path.canonicalize().at("mount", &spec)?;
+    spec.absolute().at("mount", &spec)?;
     // First, since it is not worth waiting for an image that has no place to go.
     let dir = take_place(&args.dir, &mut fuse)?;
     let overlay = args.overlay.as_ref().map(|file| overlay::file(file));
@@ -72,27 +73,36 @@ pub(super) fn serve(args: &Args, options: Options) -> Result<()> {
     }
     // What is written to, and what the mount is named by.
     let store = overlay.as_ref().unwrap_or(&spec);
-    let absolute = store.path.canonicalize().at("mount", store)?;
-    let name = Image { path: absolute, ..store.clone() }.to_string();
+    let name = store.absolute().at("mount", store)?.to_string();
     if fuse.fs_name == FuseOptions::default().fs_name {
         fuse.fs_name = name;
     }
     let is_other = fuse.connection.is_some();
     let keeper = (fuse.sandbox && !is_other).then(|| Keeper::start(dir).map(Arc::new)).transpose();
     let keeper = keeper.at("mount", "the keeper")?;
-    let log = journal_path(&engine).map(|path| Image::parse(path.as_os_str()).path);
-    let written = [Some(&*store.path), log.as_deref()];
+    let log = journal_path(&engine).map(|path| Image::parse(path.as_os_str()));
+    let ports: Vec<u16> = [Some(&spec), Some(store), log.as_ref()]
+        .into_iter()
+        .flatten()
+        .filter_map(network::port)
+        .collect();
+    let written = [Some(store), log.as_ref()].into_iter().flatten().map(|image| &*image.path);
     let base = overlay.as_ref().map(|_| &*spec.path);
-    let sandbox = || Confinement::new(written.into_iter().flatten(), base);
+    let sandbox = || Confinement::new(written, base, &ports).map(Arc::new);
     let confinement = fuse.sandbox.then(sandbox).transpose();
     let confinement = confinement.at("mount", "the sandbox")?;
-    let trimmer = within(confinement.as_ref(), Trimmer::start)?.at("mount", "thread uext4-trim")?;
-    let write_protected = !engine.read_only && !is_writable(&store.path);
+    let trimmer =
+        within(confinement.as_deref(), Trimmer::start)?.at("mount", "thread uext4-trim")?;
+    let write_protected = !engine.read_only && !is_writable(store);
     engine.read_only |= write_protected;
     let wanted_read_only = engine.read_only;
     closing::wait("mount", store, !wanted_read_only);
-    let volume = open(&spec, overlay.as_ref(), engine, device, confinement.as_ref())?;
-    fuse.attached = confinement.map(|files| confined(keeper.clone(), files));
+    if let Some(confinement) = confinement.clone() {
+        // They are started before the mount is there, and must not be left out.
+        network::on_threads(move || confinement.enter());
+    }
+    let volume = open(&spec, overlay.as_ref(), engine, device, confinement.as_deref())?;
+    fuse.attached = confinement.map(|files| confined(keeper.clone(), files, !ports.is_empty()));
     if write_protected {
         // As mount(8) does.
         remark(&format!("mount: {store}: write-protected, mounted read-only"));
@@ -162,12 +172,13 @@ fn raise_descriptors() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
-fn is_writable(path: &Path) -> bool {
-    rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok()
+fn is_writable(image: &Image) -> bool {
+    // A server says so itself when it is asked to be written to.
+    image.uri().is_some() || rustix::fs::access(&image.path, rustix::fs::Access::WRITE_OK).is_ok()
 }
 
 /// Confines the daemon when the mount is there: what it still needs is open by then.
-fn confined(keeper: Option<Arc<Keeper>>, files: Confinement) -> Attached {
+fn confined(keeper: Option<Arc<Keeper>>, files: Arc<Confinement>, has_network: bool) -> Attached {
     Attached::new(move |dir| {
         // Without, a signal could not unmount; uext4 umount and umount(8) can.
         if let Some(Err(error)) = keeper.as_ref().map(|keeper| keeper.remember()) {
@@ -175,7 +186,7 @@ fn confined(keeper: Option<Arc<Keeper>>, files: Confinement) -> Attached {
         }
         let device = mountinfo::find(dir).ok().flatten().map(|mount| mount.device);
         files.enter_mounted(device);
-        confine::calls();
+        confine::calls(has_network);
     })
 }
 

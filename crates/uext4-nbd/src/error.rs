@@ -1,0 +1,80 @@
+//! Errors of opening an export.
+
+use std::io;
+
+use crate::uri::NbdUri;
+
+/// Why an export could not be opened. The message is one line that begins with the URI.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NbdError {
+    /// No connection.
+    #[error("{uri}: no connection: {error}")]
+    Connect {
+        /// The export.
+        uri: String,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// The server does not serve it, or not so.
+    #[error("{uri}: {why}")]
+    Refused {
+        /// The export.
+        uri: String,
+        /// What the server says, or lacks.
+        why: String,
+    },
+    /// No server of this protocol, or one with an error.
+    #[error("{uri}: not an NBD server as the protocol has it: {why}")]
+    Protocol {
+        /// The export.
+        uri: String,
+        /// What it said.
+        why: String,
+    },
+}
+
+/// The same without the URI, inside this crate.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// The connection failed.
+    Io(io::Error),
+    /// The server refuses, and would do so again.
+    Refused(String),
+    /// The server does not keep to the protocol.
+    Protocol(String),
+}
+
+pub(crate) type Result<T> = std::result::Result<T, Fault>;
+
+impl Fault {
+    pub(crate) fn at(self, uri: &NbdUri) -> NbdError {
+        let uri = uri.to_string();
+        match self {
+            Fault::Io(error) => NbdError::Connect { uri, error },
+            Fault::Refused(why) => NbdError::Refused { uri, why },
+            Fault::Protocol(why) => NbdError::Protocol { uri, why },
+        }
+    }
+
+    /// What happened, in words without a full stop.
+    pub(crate) fn why(&self) -> String {
+        match self {
+            Fault::Io(error) => error.to_string(),
+            Fault::Refused(why) | Fault::Protocol(why) => why.clone(),
+        }
+    }
+}
+
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::UnexpectedEof {
+            return Fault::Io(io::Error::new(error.kind(), "the server ended the connection"));
+        }
+        Fault::Io(error)
+    }
+}
+
+pub(crate) fn garbage<T>(why: impl Into<String>) -> Result<T> {
+    Err(Fault::Protocol(why.into()))
+}

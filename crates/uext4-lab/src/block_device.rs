@@ -5,9 +5,9 @@
 //!
 //! Invariants: nothing is written to a device that something uses, that has something on it and is
 //! not given with `--force`, that is too small, or that has another disk's name by now. Whether it
-//! is empty is asked again just before the first write, and two runs cannot have one disk. A run
-//! that wrote to it leaves zeroes where an empty device has to have them; one that did not write
-//! changes nothing.
+//! is empty is asked again just before the first write. Two runs in one network namespace, to which
+//! the name of the lock belongs, cannot have one disk. A run that wrote to a device leaves zeroes
+//! where an empty one has to have them; one that did not write changes nothing.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Seek, SeekFrom};
@@ -35,6 +35,9 @@ const PIECE_BYTES: usize = 1 << 20;
 /// How often a device that is given back is asked for, and how long between.
 const GIVE_BACK_TRIES: u32 = 50;
 const GIVE_BACK_WAIT: Duration = Duration::from_millis(100);
+/// How often a lock is asked for, so long after each other: a process that another run has started
+/// has it as well until it is the program.
+const LOCK_TRIES: u32 = 4;
 /// Looks at the processes that have it open, so long after each other.
 const LOOKS: u32 = 20;
 
@@ -243,14 +246,17 @@ impl LentDevice {
 fn lock(path: &Path, number: u64) -> Result<UnixListener> {
     let disk = disk_number(number);
     let name = format!("uext4-lab-disk-{}-{}", major(disk), minor(disk));
-    let bound =
-        SocketAddr::from_abstract_name(name).and_then(|name| UnixListener::bind_addr(&name));
-    match bound {
-        Err(error) if error.kind() == ErrorKind::AddrInUse => {
-            Err(wrong(path, "in use: another run has its disk"))
+    let address = SocketAddr::from_abstract_name(&name).doing(path.display())?;
+    for left in (0..LOCK_TRIES).rev() {
+        match UnixListener::bind_addr(&address) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse => {}
+            bound => return bound.doing(path.display()),
         }
-        bound => bound.doing(path.display()),
+        if left > 0 {
+            thread::sleep(GIVE_BACK_WAIT);
+        }
     }
+    Err(wrong(path, &format!("in use: another run has its disk (lock @{name})")))
 }
 
 /// A process that has the device open for longer than udev and blkid do, which look at new ones.
@@ -393,7 +399,7 @@ mod tests {
         let (lent, bytes) = LentDevice::admit(&device, false).unwrap();
         assert_eq!(bytes, 8 << 20);
         let second = LentDevice::admit(&device, false).unwrap_err().to_string();
-        assert!(second.contains("another run has its disk"), "{second}");
+        assert!(second.contains("another run has its disk (lock @uext4-lab-disk-7-"), "{second}");
 
         command::run("mke2fs", &["-q".as_ref(), device.as_os_str()]).unwrap();
         let before = fs::read(&file).unwrap();
@@ -403,11 +409,19 @@ mod tests {
         drop(lent);
         assert!(fs::read(&file).unwrap() == before, "somebody's file system was written to");
 
+        // What the image does not reach stays, also where the last MiB would be cleared.
+        let disk = OpenOptions::new().write(true).open(&device).unwrap();
+        disk.write_all_at(&[5; 4096], (8 << 20) - 4096).and_then(|()| disk.sync_all()).unwrap();
+        drop(disk);
         let (lent, _) = LentDevice::admit(&device, true).unwrap();
         lent.write_image(&image).unwrap();
         assert_eq!(fs::read(&file).unwrap()[..8192], [7; 8192]);
         lent.give_back().unwrap();
         drop(lent);
+        assert_eq!(fs::read(&file).unwrap()[(8 << 20) - 4096..], [5; 4096]);
+        let full = OpenOptions::new().write(true).open(&device).unwrap();
+        full.write_all_at(&[0; 4096], (8 << 20) - 4096).and_then(|()| full.sync_all()).unwrap();
+        drop(full);
 
         // An image as long as the device: its last block may not make the device "not empty".
         fs::write(&image, vec![7; 8 << 20]).unwrap();

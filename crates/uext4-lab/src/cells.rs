@@ -176,7 +176,9 @@ impl Plan {
         // What `--quick` has changed for each.
         let size = |load: &'static Load| {
             let plan = self.of(load);
-            let is_timed = load.time.timed > 0.0;
+            // A job file has its own time, and with a number of writes E0 ends by them.
+            let is_counted = load.has_journals && plan.operations.is_some();
+            let is_timed = load.time.timed > 0.0 && plan.job.is_none() && !is_counted;
             json!({
                 "experiment": load.id, "scale": plan.scale,
                 "seconds": is_timed.then_some(plan.duration.as_secs_f64()),
@@ -232,7 +234,10 @@ fn available_memory() -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::jobs::FioJob;
 
     #[test]
     fn every_setting_of_every_candidate_is_a_cell() {
@@ -271,6 +276,15 @@ mod tests {
             size(loads[at].id, quick.scale, is_timed.then_some(quick.seconds))
         };
         assert_eq!(sizes(true), json!([of(0, true), of(1, false)]));
+        let counted = Plan { loads: loads.to_vec(), operations: Some(7), ..Plan::default() };
+        assert_eq!(counted.to_json()["sizes"][0], size("E0", 1.0, None));
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("mine.fio");
+        std::fs::write(&path, "[mine]\nrw=write\nsize=1M\n").unwrap();
+        // A machine may be without fio.
+        let Ok(job) = FioJob::read(&path, None, 1 << 20) else { return };
+        let job = Plan { loads: vec![job.load()], job: Some(Arc::new(job)), ..Plan::default() };
+        assert_eq!(job.to_json()["sizes"], json!([size("fio:mine", 1.0, None)]));
     }
 
     #[test]

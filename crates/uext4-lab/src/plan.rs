@@ -229,7 +229,15 @@ pub fn run(plan: &Plan, tell: &mut dyn FnMut(Event<'_>)) -> Result<()> {
     let _watch = Watch::start(plan.command.as_deref())?;
     let ended = run_loads(plan, tell);
     let given_back = plan.lent.as_ref().map_or(Ok(()), |device| device.give_back());
-    ended.and(given_back)
+    both(ended, given_back)
+}
+
+/// What ends a run, and what keeps its device from being given back.
+fn both(ended: Result<()>, given_back: Result<()>) -> Result<()> {
+    match (ended, given_back) {
+        (Err(ended), Err(kept)) => Err(Error::new(format!("{ended}; {kept}"))),
+        (ended, given_back) => ended.and(given_back),
+    }
 }
 
 fn run_loads(plan: &Plan, tell: &mut dyn FnMut(Event<'_>)) -> Result<()> {
@@ -316,6 +324,16 @@ mod tests {
     use super::*;
     use crate::loads::LOADS;
     use crate::target::Target;
+
+    /// Fault model: a run that was interrupted leaves its file system on a device, without a word.
+    #[test]
+    fn a_device_that_is_not_given_back_is_told_beside_what_ended_the_run() {
+        let error = |text: &str| Err(Error::new(text.to_owned()));
+        let told = both(error("interrupted"), error("sdz: in use")).unwrap_err();
+        assert_eq!(told.to_string(), "interrupted; sdz: in use");
+        assert_eq!(both(Ok(()), error("in use")).unwrap_err().to_string(), "in use");
+        assert!(both(Ok(()), Ok(())).is_ok() && both(error("interrupted"), Ok(())).is_err());
+    }
 
     #[test]
     fn all_loads_fit_into_a_quarter_of_an_hour_if_they_have_to() {

@@ -140,8 +140,8 @@ fn few_rounds_have_a_range_and_no_verdict_and_zeroes_are_told() {
 #[test]
 fn a_ratio_that_is_written_as_one_is_neither_won_nor_lost() {
     for (by, word, count) in [
-        (0.998, "little difference", " undecided"),
-        (1.002, "little difference", " undecided"),
+        (0.998, "little difference", "1 even"),
+        (1.002, "little difference", "1 even"),
         (0.98, "loses", "1 lost"),
         (1.02, "wins", "1 won"),
     ] {
@@ -151,7 +151,13 @@ fn a_ratio_that_is_written_as_one_is_neither_won_nor_lost() {
         assert_eq!(html.contains("Little difference: operations per second"), is_slight, "{html}");
         assert_eq!(html.contains("1.00x (1.00x to 1.00x)"), is_slight, "{html}");
         assert!(!html.contains("1.00x</strong> as good"), "{html}");
+        assert!(!html.contains(" undecided"), "{html}");
     }
+    // Of two rounds nothing is known, however little they differ.
+    let html = page(&[("raw.jsonl", &rounds(&[1.0; 2], &[1.0; 2]))]).unwrap();
+    assert!(html.contains("1 undecided") && html.contains("too few for a verdict"), "{html}");
+    assert!(!html.contains("Little difference"), "{html}");
+    assert!(!html.contains("1.00x</strong> as good"), "{html}");
 }
 
 /// Fault model: the same wait is 20 % of the time in a table and 43 % in a sentence, since one of
@@ -164,16 +170,16 @@ fn shares_of_waits_are_of_the_time_in_which_threads_ran_or_waited() {
             {"cause":"a lock","total_ms":600},{"cause":"a queue","total_ms":200}]}"#;
         text.replace("RUNNING", running)
     };
-    let share = |running: &str| {
+    let share = |running: &str, whole: &str| {
         let [own, peer] = ["uext4", "kernel"]
             .map(|target| format!("profile/E3-one-16-16384-{target}-default-r6.waits.json"));
         let waits = waits(running);
         let raw = rounds(&[2.0; 5], &[1.0; 5]);
         let html = page(&[("raw.jsonl", &raw), (&own, &waits), (&peer, &waits)]).unwrap();
         let (_, rest) = html.split_once("most for &quot;a lock&quot;: ").unwrap();
-        let share = rest.split(" of the time in which they ran or waited").next().unwrap();
+        let share = rest.split(&format!(" of {whole}")).next().unwrap();
         // The sentence in the overview and in why, the table and plot there, the page of waits.
-        let (_, rest) = html.split_once("as a share of the time in which they ran").unwrap();
+        let (_, rest) = html.split_once(&format!("as a share of {whole}")).unwrap();
         let (_, rest) = rest.split_once("a lock</th>").unwrap();
         assert!(cell(rest).starts_with(&format!("{share}<")), "{share}: {html}");
         let (_, waits) = html.split_once("id=\"waits\"").unwrap();
@@ -181,8 +187,16 @@ fn shares_of_waits_are_of_the_time_in_which_threads_ran_or_waited() {
         assert!(cell(rest).starts_with(&format!("{share}<")), "{share}: {waits}");
         share.to_owned()
     };
-    assert_eq!(share("\"running_ms\":200,"), "60 %");
-    assert_eq!(share(""), "15 %");
+    let seen = "the time in which they ran or waited";
+    assert_eq!(share("\"running_ms\":200,", seen), "60 %");
+    assert_eq!(share("", "the time of all threads"), "15 %");
+    // Shares of two things are not told beside each other.
+    let [own, peer] = ["uext4", "kernel"]
+        .map(|target| format!("profile/E3-one-16-16384-{target}-default-r6.waits.json"));
+    let [with, without] = ["\"running_ms\":200,", ""].map(waits);
+    let raw = rounds(&[2.0; 5], &[1.0; 5]);
+    let html = page(&[("raw.jsonl", &raw), (&own, &with), (&peer, &without)]).unwrap();
+    assert!(html.contains("most for &quot;a lock&quot;.") && !html.contains("as a share of"));
 }
 
 /// The page of five rounds of a load, with what `env.json` says.
@@ -282,8 +296,11 @@ fn what_was_run_is_told_of_each_experiment() {
         {"experiment":"M1","scale":0.02,"seconds":null}],
         "cells":[{"experiment":"E0","rounds":5},{"experiment":"M1","rounds":3}]}"#;
     let html = page(&[("raw.jsonl", &raw), ("env.json", &env), ("plan.json", plan)]).unwrap();
-    assert_eq!(row(&html, "E0"), ["0.05", "1 s", "3 of 5", "16, 2,048", "16 KiB"]);
+    assert_eq!(row(&html, "E0"), ["0.05", "about 1 s on uext4", "3 of 5", "16, 2,048", "16 KiB"]);
     assert_eq!(row(&html, "M1"), ["0.02", "until it is done", "3", "16", "16 KiB"]);
+    let fewer = rounds(&[1.0; 5], &[1.0; 3]);
+    let html = page(&[("raw.jsonl", &fewer.replace("E3", "E0")), ("plan.json", plan)]).unwrap();
+    assert_eq!(row(&html, "E0")[2], "3 to 5 of 5");
     // Without a plan that tells it, the scale of a quick run is not known.
     assert_eq!(row(&goals_of(&raw, &env), "E0"), ["3", "16, 2,048", "16 KiB"]);
     assert_eq!(row(&goals_of(&raw, FULL), "E0"), ["1", "3", "16, 2,048", "16 KiB"]);
@@ -448,4 +465,17 @@ fn text_of_the_folder_stays_text() {
     // Those of the page itself: its script and the data of graphs.
     let ends = html.matches("</script>").count();
     assert_eq!(ends, html.matches("<script").count(), "{html}");
+}
+
+/// Fault model: a cost that is no longer counted, on a page that says that none differs.
+#[test]
+fn what_a_baseline_does_not_share_is_told() {
+    let page = |left_out: &str| {
+        let guard = format!(r#"{{"changes":[],"left_out":[{left_out}],"costs":{{}}}}"#);
+        page(&[("raw.jsonl", LINE), ("guard.json", &guard)]).unwrap()
+    };
+    assert!(page("").contains("No cost differs from the baseline."));
+    let html = page("\"locks: left out\"");
+    assert!(html.contains("from the baseline, of those that both have."), "{html}");
+    assert!(html.contains(">locks: left out<"), "{html}");
 }

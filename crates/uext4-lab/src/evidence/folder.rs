@@ -64,16 +64,21 @@ impl Before {
     /// Takes up what a run of the same plan, build and machine has left: the plan goes on there.
     fn take_up(dir: &Path, plan: &mut Plan) -> Result<Self> {
         let before = json_file::read(&dir.join("plan.json"))?;
-        let differences = plan_difference::differences(&before, &plan.to_json());
-        if !differences.is_empty() {
-            let text = "was begun with another plan";
-            return Err(refuse(dir, &format!("{text}: {}", differences.join("; "))));
-        }
         let environment = json_file::read(&dir.join("env.json"))?;
-        let differences = identity::differences(&environment, &environment::describe(plan));
-        if !differences.is_empty() {
-            let text = "was begun by another build or on another machine";
-            return Err(refuse(dir, &format!("{text}: {}", differences.join("; "))));
+        let now = environment::describe(plan);
+        let others = identity::differences(&environment, &now);
+        // Another build writes its plan in its own way.
+        let differences = match identity::is_other_program(&environment, &now) {
+            true => Vec::new(),
+            false => plan_difference::differences(&before, &plan.to_json()),
+        };
+        for (text, differences) in [
+            ("was begun with another plan", differences),
+            ("was begun by another build or on another machine", others),
+        ] {
+            if !differences.is_empty() {
+                return Err(refuse(dir, &format!("{text}: {}", differences.join("; "))));
+            }
         }
         let TakenUp { resumed, seconds, events } = taken_up::take_up(dir)?;
         let mut text = format!("{} had ended", counted(resumed.count(), "run"));

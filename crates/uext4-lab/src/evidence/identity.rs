@@ -30,10 +30,15 @@ const MEMORY_SPREAD: f64 = 0.02;
 /// Characters of a hash that tell it apart.
 const HASH_SHOWN: usize = 12;
 
+/// Whether another program was run.
+pub(super) fn is_other_program(before: &Value, now: &Value) -> bool {
+    before[PROGRAM].is_null() || before[PROGRAM] != now[PROGRAM]
+}
+
 /// What differs between two environments, in words; nothing if one may go on with the other.
 pub(super) fn differences(before: &Value, now: &Value) -> Vec<String> {
     let is_other =
-        |name: &str| before[name] != now[name] || name == PROGRAM && before[name].is_null();
+        |name: &str| before[name] != now[name] || name == PROGRAM && is_other_program(before, now);
     let told = |word: &str, before: &Value, now: &Value| {
         format!("{word}: {}, now {}", show(before), show(now))
     };

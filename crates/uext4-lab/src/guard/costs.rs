@@ -40,6 +40,8 @@ pub struct Compared {
     pub changes: Vec<Change>,
     /// What only one of both has, a line for each.
     pub left_out: Vec<String>,
+    /// Whether the baseline has something that this build does not count.
+    pub is_short: bool,
 }
 
 impl Change {
@@ -98,6 +100,7 @@ impl Costs {
         let told = |why: &str, all: BTreeSet<String>| -> Vec<String> {
             all.iter().map(|what| format!("{what}: left out, {why}")).collect()
         };
+        compared.is_short = !less.is_empty();
         compared.left_out = told("the baseline has none", more);
         compared.left_out.extend(told("this build counts none", less));
         Ok(compared)
@@ -191,6 +194,11 @@ mod tests {
             "locks: left out, this build counts none",
         ];
         assert_eq!(compared.left_out, wanted(lines));
+        assert!(compared.is_short);
+        release.0.remove("rename");
+        let whole = debug.against(&release).unwrap();
+        assert!(!whole.left_out.is_empty() && !whole.is_short, "{whole:?}");
+        release.add("rename", "flushes", 1.0);
         let compared = debug.against(&release).unwrap();
         let lines = [
             "create, flushes: left out, the baseline has none",

@@ -149,6 +149,14 @@ impl Waits {
         (all > 0.0).then_some(total_ms? / all)
     }
 
+    /// The time that its shares are of, in words.
+    pub(crate) const fn whole(&self) -> &'static str {
+        match self.seen_ms {
+            Some(_) => "the time in which they ran or waited",
+            None => "the time of all threads",
+        }
+    }
+
     /// Adds up the time that shares are of, as long as all waits are there.
     pub(super) fn add_up(&mut self) {
         let waited: f64 = self.waits.iter().filter_map(|wait| wait.total_ms).sum();

@@ -123,15 +123,17 @@ fn cards_of(own: &str, found: &[&Found<'_>]) -> Markup {
     }
 }
 
-/// How many are won, lost, and neither.
+/// How many are won, lost, even, and undecided.
 fn score(found: &[&Found<'_>]) -> Markup {
     let count = |outcome| found.iter().filter(|f| f.verdict.outcome == outcome).count();
     let (wins, losses) = (count(Outcome::Wins), count(Outcome::Loses));
-    let rest = found.len() - wins - losses;
+    let even = count(Outcome::Slight);
+    let rest = found.len() - wins - losses - even;
     html! {
         p.score {
             span.(if wins > 0 { "win" } else { "even" }) { (wins) " won" }
             span.(if losses > 0 { "loss" } else { "even" }) { (losses) " lost" }
+            @if even > 0 { span.even { (even) " even" } }
             @if rest > 0 { span.even { (rest) " undecided" } }
         }
     }

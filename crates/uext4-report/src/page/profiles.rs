@@ -14,7 +14,9 @@ use crate::plot::{self, Line, Look, PARTS, Plane, Plot, Scale, Stack};
 
 /// What shares of waits are of.
 const SHARE_OF: &str = "Share of the time in which the threads of the load ran or waited: sleeps \
-                        for the other end of a pipe, for children and for the clock are neither.";
+                        for the other end of a pipe, for children and for the clock are neither. \
+                        Of a run that does not tell how long they ran it is of the time of all \
+                        threads.";
 /// How many causes have a part of their own.
 const CAUSES_MAX: usize = PARTS - 1;
 /// What the reason why there is no flame graph follows.

@@ -10,10 +10,15 @@ use super::results::list;
 use crate::evidence::Evidence;
 use crate::metric::{short, show, show_known};
 
+/// The load whose runs make as many writes on each target as uext4 makes in the time that is asked
+/// for.
+const BY_UEXT4: &str = "E0";
+
 /// What the figures of an experiment say about its runs.
 #[derive(Default)]
-struct Runs {
-    rounds: BTreeSet<u32>,
+struct Runs<'e> {
+    /// Of each candidate.
+    rounds: BTreeMap<(&'e str, &'e str), BTreeSet<u32>>,
     threads: BTreeSet<u32>,
     bytes: BTreeSet<u32>,
 }
@@ -21,7 +26,7 @@ struct Runs {
 /// A row for each experiment.
 pub(super) fn table(evidence: &Evidence) -> Markup {
     let mut order: Vec<&str> = Vec::new();
-    let mut all: BTreeMap<&str, Runs> = BTreeMap::new();
+    let mut all: BTreeMap<&str, Runs<'_>> = BTreeMap::new();
     for figure in &evidence.figures {
         let name = figure.experiment.as_str();
         let runs = all.entry(name).or_insert_with(|| {
@@ -29,7 +34,10 @@ pub(super) fn table(evidence: &Evidence) -> Markup {
             Runs::default()
         });
         // 0 is no round but a figure over all of them.
-        runs.rounds.extend((figure.round > 0).then_some(figure.round));
+        if figure.round > 0 {
+            let of = (figure.target.as_str(), figure.variant.as_str());
+            runs.rounds.entry(of).or_default().insert(figure.round);
+        }
         runs.threads.insert(figure.threads);
         runs.bytes.insert(figure.bs);
     }
@@ -44,7 +52,7 @@ pub(super) fn table(evidence: &Evidence) -> Markup {
             name.into(),
             show_known(scale(evidence, name), "1").into(),
             Cell::words(length(evidence, name)),
-            rounds(evidence, name, runs.rounds.len()).into(),
+            Cell::words(rounds(evidence, name, runs)),
             Cell::words(several(threads.collect())),
             Cell::words(several(sizes.collect())),
         ]);
@@ -79,17 +87,25 @@ fn scale(evidence: &Evidence, name: &str) -> Option<f64> {
 fn length(evidence: &Evidence, name: &str) -> String {
     match planned(evidence, name).map(|size| &size["seconds"]) {
         Some(Value::Null) => "until it is done".to_owned(),
-        seconds => show_known(seconds.and_then(Value::as_f64), "s"),
+        seconds => {
+            let text = show_known(seconds.and_then(Value::as_f64), "s");
+            let is_about = name == BY_UEXT4 && text != "-";
+            if is_about { format!("about {text} on uext4") } else { text }
+        }
     }
 }
 
-/// Rounds that have figures, and those that were planned if there are fewer.
-fn rounds(evidence: &Evidence, name: &str, count: usize) -> String {
+/// Rounds that have figures, from the least to the most of a candidate, and those that were planned
+/// if there are fewer.
+fn rounds(evidence: &Evidence, name: &str, runs: &Runs<'_>) -> String {
+    let counts = || runs.rounds.values().map(BTreeSet::len);
+    let (least, most) = (counts().min().unwrap_or(0), counts().max().unwrap_or(0));
+    let told = if least == most { most.to_string() } else { format!("{least} to {most}") };
     let cells = evidence.plan.as_ref().map_or(&[][..], |plan| list(&plan["cells"]));
     let own = cells.iter().filter(|cell| cell["experiment"] == name);
     match own.filter_map(|cell| cell["rounds"].as_u64()).max() {
-        Some(planned) if planned > count as u64 => format!("{count} of {planned}"),
-        _ => count.to_string(),
+        Some(planned) if planned > least as u64 => format!("{told} of {planned}"),
+        _ => told,
     }
 }
 

@@ -103,16 +103,19 @@ pub(super) fn guard(guard: &Value) -> Markup {
     // A file of costs alone, as `--update` writes it, is shown too.
     let costs = guard.get("costs").unwrap_or(guard);
     let all = costs_table(costs);
+    let left_out: Vec<&str> = list(&guard["left_out"]).iter().filter_map(Value::as_str).collect();
+    let of = if left_out.is_empty() { "" } else { ", of those that both have" };
     html! {
         h1 { "Costs of operations" }
         p.lead {
             @match guard["changes"].as_array().map(Vec::len) {
-                Some(0) => { "No cost differs from the baseline." }
-                Some(1) => { "One cost differs from the baseline." }
-                Some(count) => { (count) " costs differ from the baseline." }
+                Some(0) => { "No cost differs from the baseline" (of) "." }
+                Some(1) => { "One cost differs from the baseline" (of) "." }
+                Some(count) => { (count) " costs differ from the baseline" (of) "." }
                 None => { "Costs of one build: they were not compared with a baseline." }
             }
         }
+        @for line in left_out { p.remark { (line) } }
         @if !changed.rows.is_empty() { (changed.markup()) }
         @if !all.rows.is_empty() { (all.markup()) }
     }

@@ -246,8 +246,10 @@ fn finding(pair: &Pair<'_>) -> Markup {
     html! {
         @if pair.verdict.outcome == Outcome::Even {
             "No difference is shown: " (title) " "
-        } @else if is_written_as_one(pair.times) {
+        } @else if pair.verdict.outcome == Outcome::Slight {
             "Little difference: " (title) " "
+        } @else if is_written_as_one(pair.times) {
+            "About the same: " (title) " "
         } @else {
             strong { (breakable(&fast.name())) } " is " strong { (times(pair.times)) }
             " as good as " strong { (breakable(&slow.name())) } ": " (title) " "
@@ -351,17 +353,19 @@ fn in_short(counters: &[Counter], waits: Option<(&Waits, &Waits)>) -> Option<Str
     let longest = waits.and_then(|(fast, slow)| {
         // The first is the longest.
         let longest = slow.waits.first()?;
+        let (cause, whole) = (&longest.cause, slow.whole());
+        let most = format!("In the slower one threads waited most for \"{cause}\"");
+        // Shares of two things say nothing about each other.
+        if fast.whole() != whole {
+            return Some(format!("{most}."));
+        }
         let share = show(slow.share(longest.total_ms)?, "%");
         let before = fast.waits.iter().find(|wait| wait.cause == longest.cause);
         let before = match before {
             Some(wait) => show(fast.share(wait.total_ms)?, "%"),
             None => "none".to_owned(),
         };
-        let cause = &longest.cause;
-        Some(format!(
-            "In the slower one threads waited most for \"{cause}\": {share} of the time in which \
-             they ran or waited, beside {before} in the faster one."
-        ))
+        Some(format!("{most}: {share} of {whole}, beside {before} in the faster one."))
     });
     let mut text = String::new();
     if !told.is_empty() {
@@ -392,10 +396,12 @@ fn wait_table(pair: &Pair<'_>, fast: &Waits, slow: &Waits) -> Table {
     let (fast_name, slow_name) = (pair.fast.name(), pair.slow.name());
     let of = |name: &str| format!("{name}, mean wait");
     let head = ["cause", &fast_name, &slow_name, &of(&fast_name), &of(&slow_name)];
-    let mut table = Table::new(
-        "Where threads waited, as a share of the time in which they ran or waited",
-        &head,
-    );
+    let is_alike = fast.whole() == slow.whole();
+    let title = match is_alike {
+        true => format!("Where threads waited, as a share of {}", slow.whole()),
+        false => "Where threads waited".to_owned(),
+    };
+    let mut table = Table::new(title, &head);
     let mut causes: Vec<(&str, f64)> = Vec::new();
     for (waits, wait) in
         [fast, slow].into_iter().flat_map(|waits| waits.waits.iter().map(move |w| (waits, w)))
@@ -411,6 +417,9 @@ fn wait_table(pair: &Pair<'_>, fast: &Waits, slow: &Waits) -> Table {
         let of = |waits: &Waits| waits.waits.iter().find(|wait| wait.cause == cause).cloned();
         let share = |waits: &Waits| {
             let wait = of(waits);
+            if !is_alike {
+                return "-".to_owned();
+            }
             // A cause that a run does not name took none of its time.
             wait.map_or("0 %".to_owned(), |wait| show_known(waits.share(wait.total_ms), "%"))
         };

@@ -18,6 +18,9 @@ pub(crate) struct Args {
     /// Print JSON: the costs, and what differs, as guard.json of a folder of evidence has it
     #[arg(long, conflicts_with = "update")]
     json: bool,
+    /// Exit status 1 also where the baseline has a cost that this build does not count
+    #[arg(long, conflicts_with = "update")]
+    whole: bool,
     /// Exit status 125 where nothing can be compared, by which `git bisect run` skips a commit
     #[arg(long)]
     bisect: bool,
@@ -42,7 +45,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let Some(baseline) = baseline else {
         return std::fs::write(&args.baseline, costs.to_json()).at("lab", &file);
     };
-    let Compared { changes, left_out } = costs.against(&baseline).map_err(failed)?;
+    let Compared { changes, left_out, is_short } = costs.against(&baseline).map_err(failed)?;
     left_out.iter().for_each(|line| say(&format!("lab: {line}")));
     let mut out = std::io::stdout().lock();
     if args.json {
@@ -53,7 +56,11 @@ pub(super) fn run(args: &Args) -> Result<()> {
             writeln!(out, "{}", line(change)).map_err(crate::output::failed)?;
         }
     }
-    if changes.iter().any(Change::is_worse) { Err(Failure::Reported) } else { Ok(()) }
+    if changes.iter().any(Change::is_worse) || args.whole && is_short {
+        Err(Failure::Reported)
+    } else {
+        Ok(())
+    }
 }
 
 fn read(path: &Path) -> Result<Costs> {

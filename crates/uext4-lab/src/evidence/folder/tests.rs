@@ -145,3 +145,22 @@ fn what_has_not_begun_leaves_nothing() {
     evidence.discard().unwrap();
     assert!(!out.exists());
 }
+
+/// Fault model: a new build, which writes its plan in another way, is told as another plan.
+#[test]
+fn another_build_is_told_before_another_plan() {
+    let scratch = tempfile::tempdir().unwrap();
+    let out = scratch.path().join("out");
+    drop(Evidence::open(&out, &mut plan(), false).unwrap());
+    let change = |name: &str, key: &str| {
+        let path = out.join(name);
+        let mut value = json_file::read(&path).unwrap();
+        value[key] = "another".into();
+        json_file::write(&path, &value).unwrap();
+    };
+    let refused = || Evidence::open(&out, &mut plan(), true).unwrap_err().to_string();
+    change("plan.json", "sizes");
+    assert!(refused().contains("with another plan: "), "{}", refused());
+    change("env.json", "program_sha256");
+    assert!(refused().contains("by another build or on another machine: "), "{}", refused());
+}

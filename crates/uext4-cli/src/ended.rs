@@ -16,7 +16,7 @@ impl Ended {
         let heard = Arc::new(AtomicUsize::new(0));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             let number = signal.unsigned_abs() as usize;
-            // The number first: who sees that it is to stop finds by what.
+            // The number first: a thread that sees that it is to stop finds by what.
             signal_hook::flag::register_usize(signal, Arc::clone(&heard), number)
                 .and_then(|_| signal_hook::flag::register(signal, Arc::clone(stop)))
                 .at(verb, "signals")?;

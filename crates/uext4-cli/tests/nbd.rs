@@ -202,6 +202,23 @@ fn wrong_names_end_in_a_line() {
     run_fails(["info", &server.uri().replace("disk", "else")], "has no export");
 }
 
+/// A server with a fresh file system, and its URI.
+fn served(scratch: &Scratch, manner: Manner) -> (Server, PathBuf) {
+    let mut server = Server::new(scratch.dir.path());
+    server.start(manner);
+    let uri: PathBuf = server.uri().into();
+    run_ok(["-q".as_ref(), "mkfs".as_ref(), uri.as_os_str()]);
+    (server, uri)
+}
+
+/// What a restart of the server would find, as an image that e2fsck has found clean.
+fn durable_image(scratch: &Scratch, server: &Server) -> PathBuf {
+    let image = scratch.path("image");
+    fs::write(&image, server.durable()).unwrap();
+    assert_clean(&image);
+    image
+}
+
 /// Numbers in files of their own, each synced before it is told.
 fn write_synced(dir: &Path, stop: &AtomicBool) -> u32 {
     for number in 0.. {
@@ -231,11 +248,8 @@ fn a_mount_survives_its_server() {
     if let Some(why) = no_mount() {
         skip!("{why}");
     }
-    let mut server = Server::new(scratch.dir.path());
     let manner = Manner { delay: Duration::from_micros(100), ..Manner::new(LEN) };
-    server.start(manner.clone());
-    let uri: PathBuf = server.uri().into();
-    run_ok(["-q".as_ref(), "mkfs".as_ref(), uri.as_os_str()]);
+    let (mut server, uri) = served(&scratch, manner.clone());
     let mount = Mounted::new(&uri, &scratch.path("mnt"), "nbd_timeout=30");
     let stop = AtomicBool::new(false);
     let count = thread::scope(|scope| {
@@ -254,11 +268,8 @@ fn a_mount_survives_its_server() {
     });
     check_written(&mount.dir, count);
     mount.end();
-    // What a restart finds is the whole file system.
     server.kill();
-    let image = scratch.path("image");
-    fs::write(&image, server.durable()).unwrap();
-    assert_clean(&image);
+    let image = durable_image(&scratch, &server);
     let again = Mounted::new(&image, &scratch.path("mnt"), "ro");
     check_written(&again.dir, count);
     again.end();
@@ -271,10 +282,7 @@ fn what_was_synced_survives_the_death_of_the_mount() {
     if let Some(why) = no_mount() {
         skip!("{why}");
     }
-    let mut server = Server::new(scratch.dir.path());
-    server.start(Manner::new(LEN));
-    let uri: PathBuf = server.uri().into();
-    run_ok(["-q".as_ref(), "mkfs".as_ref(), uri.as_os_str()]);
+    let (server, uri) = served(&scratch, Manner::new(LEN));
     let dir = scratch.path("mnt");
     let mut count = 0;
     for round in 0..3 {
@@ -308,9 +316,7 @@ fn what_was_synced_survives_the_death_of_the_mount() {
     let mount = Mounted::new(&uri, &dir, "");
     check_written(&dir, count);
     mount.end();
-    let image = scratch.path("image");
-    fs::write(&image, server.durable()).unwrap();
-    assert_clean(&image);
+    durable_image(&scratch, &server);
 }
 
 /// The server stays away for longer than it is waited for: the mount fails as on a disk that is
@@ -321,10 +327,7 @@ fn past_the_deadline_a_mount_fails_and_loses_nothing() {
     if let Some(why) = no_mount() {
         skip!("{why}");
     }
-    let mut server = Server::new(scratch.dir.path());
-    server.start(Manner::new(LEN));
-    let uri: PathBuf = server.uri().into();
-    run_ok(["-q".as_ref(), "mkfs".as_ref(), uri.as_os_str()]);
+    let (mut server, uri) = served(&scratch, Manner::new(LEN));
     let mount = Mounted::new(&uri, &scratch.path("mnt"), "nbd_timeout=1");
     let mut file = File::create(mount.path("synced")).unwrap();
     file.write_all(b"here").unwrap();
@@ -340,7 +343,5 @@ fn past_the_deadline_a_mount_fails_and_loses_nothing() {
     let again = Mounted::new(&uri, &scratch.path("mnt"), "");
     assert!(fs::read(again.path("synced")).unwrap().starts_with(b"here"));
     again.end();
-    let image = scratch.path("image");
-    fs::write(&image, server.durable()).unwrap();
-    assert_clean(&image);
+    durable_image(&scratch, &server);
 }

@@ -8,7 +8,7 @@ use std::sync::mpsc::sync_channel;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use parking_lot::{RwLock, RwLockReadGuard};
+use parking_lot::RwLock;
 use uext4_device::{Device, FlushLatch, WriteRun, about_to_sleep, check_read, check_write};
 
 use crate::answer::{Content, Ticket};
@@ -38,7 +38,8 @@ const QUESTIONS_MAX: u32 = 64;
 /// An export of an NBD server, as a device.
 ///
 /// # Locking
-/// `edges` is held shared to change whole units, and alone to change a part of one.
+/// `edges` is held shared to change whole units, and alone to change a part of one. Order: `edges`,
+/// `flushes`, the state of the session; `edges` is the only one that is held during I/O of others.
 pub struct NbdDevice {
     session: Arc<Session>,
     keeper: Option<JoinHandle<()>>,
@@ -185,8 +186,7 @@ impl NbdDevice {
     /// Changes whole units by the bytes of the runs.
     fn write_whole(&self, runs: &[WriteRun<'_>], durable: bool) -> io::Result<()> {
         let most = self.export().request_max as usize;
-        // Without a flush a write is only as good as its own word.
-        let durable = durable || !self.export().flushes() && self.export().writes_through();
+        let durable = durable || self.export().is_durable_only_by_fua();
         let mut calls = Calls::default();
         for run in runs {
             let mut at = run.offset;
@@ -255,7 +255,7 @@ impl NbdDevice {
         let unit = u64::from(self.export().unit);
         let (mut at, end) = (offset.next_multiple_of(unit), (offset + len) / unit * unit);
         about_to_sleep();
-        let _shared: RwLockReadGuard<'_, ()> = self.edges.read();
+        let _shared = self.edges.read();
         self.fresh.store(false, Ordering::Relaxed);
         let mut calls = Calls::default();
         let mut is_first = true;
@@ -265,7 +265,7 @@ impl NbdDevice {
                 calls.failed.get_or_insert(error);
                 break;
             }
-            let durable = !self.export().flushes() && self.export().writes_through();
+            let durable = self.export().is_durable_only_by_fua();
             let action = Action::Change { change: change.clone(), durable };
             let ticket = self.session.ask(action, at, count);
             if is_first {

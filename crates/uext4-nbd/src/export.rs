@@ -69,6 +69,11 @@ impl Export {
         self.has(export_flag::FUA)
     }
 
+    /// Whether each change has to be durable by itself, because there is no flush.
+    pub(crate) fn is_durable_only_by_fua(&self) -> bool {
+        !self.flushes() && self.writes_through()
+    }
+
     pub(crate) fn trims(&self) -> bool {
         self.has(export_flag::TRIM)
     }

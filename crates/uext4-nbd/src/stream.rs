@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -190,8 +190,8 @@ pub(crate) struct Served {
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) uri: NbdUri,
-    /// The socket's path, if the server has one.
-    socket: Option<PathBuf>,
+    /// Where it listens. A daemon may have another working directory when it connects again.
+    server: Server,
     trust: Option<Trust>,
     /// Where the host was found last.
     addresses: Mutex<Vec<SocketAddr>>,
@@ -202,22 +202,17 @@ impl Place {
     /// Certificates that cannot be read.
     pub(crate) fn new(uri: &NbdUri) -> Result<Self> {
         let trust = uri.tls.as_ref().map(tls::trust).transpose()?;
-        let socket = match &uri.server {
-            // A daemon may have another working directory by the time that it connects again.
-            Server::Unix(path) => Some(std::path::absolute(path)?),
-            Server::Tcp { .. } => None,
-        };
-        Ok(Self { uri: uri.clone(), socket, trust, addresses: Mutex::default() })
+        let server = uri.absolute()?.server;
+        Ok(Self { uri: uri.clone(), server, trust, addresses: Mutex::default() })
     }
 
     /// Connects and agrees with the server, by a time. Later a write may take `patience`, a read
     /// any time.
     pub(crate) fn serve(&self, deadline: Instant, patience: Duration) -> Result<Served> {
         let deadline = deadline.min(Instant::now() + TRY);
-        let wire = match (&self.uri.server, &self.socket) {
-            (_, Some(path)) => Wire::Unix(connect_unix(path, deadline)?),
-            (Server::Tcp { host, port }, None) => self.connect_tcp(host, *port, deadline)?,
-            (Server::Unix(_), None) => return Err(io::Error::from(ErrorKind::NotFound).into()),
+        let wire = match &self.server {
+            Server::Unix(path) => Wire::Unix(connect_unix(path, deadline)?),
+            Server::Tcp { host, port } => self.connect_tcp(host, *port, deadline)?,
         };
         let mut bounded = Bounded { wire: &wire, deadline };
         handshake::greet(&mut bounded)?;

@@ -41,7 +41,7 @@ pub(crate) enum Server {
     Unix(PathBuf),
 }
 
-/// How the server proves who it is.
+/// What the certificate of the server must show.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Tls {
     /// The name in its certificate.

@@ -289,7 +289,7 @@ fn set_hooks(volume: &Volume, spec: &Image) {
     volume.set_trouble_hook(move |trouble| tracing::error!("mount: {named}: {trouble}"));
 }
 
-/// Tells who waits for the mount that it answers.
+/// Tells the process that waits for the mount that it answers.
 fn tell_ready(args: &Args, spec: &Image, null: File, manager: &Manager) -> Result<()> {
     if args.detached {
         return detach(null).at("mount", args.dir.display());

@@ -358,8 +358,9 @@ mod tests {
             id
         });
         let [sleeps, _] = sampler.slept[&id].total();
-        // Beside its sleeps it may wait for a lock or a page, and does for the end.
-        let range = SLEEPS as f64..SLEEPS as f64 * 1.1 + 10.0;
+        // A sleep that is over before the thread is off its processor is none; and beside its
+        // sleeps the thread may wait for a lock or a page, and does for the end.
+        let range = SLEEPS as f64 * 0.5..SLEEPS as f64 * 1.9;
         assert!(range.contains(&sleeps), "{sleeps}");
     }
 }

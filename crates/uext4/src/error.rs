@@ -36,6 +36,8 @@ pub enum ErrorKind {
     TooManyLinks,
     /// A name is longer than 255 bytes, or a symlink target longer than a block.
     NameTooLong,
+    /// A path goes through more symbolic links than it may (`ELOOP`).
+    TooManySymlinks,
     /// The operation does not accept an argument.
     InvalidArgument,
     /// The volume is read-only.
@@ -150,6 +152,7 @@ impl ErrorKind {
             Self::QuotaExceeded => (libc::EDQUOT, "over a limit of quota"),
             Self::TooManyLinks => (libc::EMLINK, "too many links"),
             Self::NameTooLong => (libc::ENAMETOOLONG, "name too long"),
+            Self::TooManySymlinks => (libc::ELOOP, "too many levels of symbolic links"),
             Self::InvalidArgument => (libc::EINVAL, "invalid argument"),
             Self::ReadOnly => (libc::EROFS, "read-only file system"),
             Self::CrossesProjects => (libc::EXDEV, "belongs to another project"),

@@ -37,7 +37,10 @@ pub use inode::InodeRef;
 pub use vfs::{
     Attr, Device, NewInode, OpenFile, Owner, Privs, RenameMode, SetAttr, SetTime, removing_privs,
 };
-pub use volume::{Growth, RecoveryReport, StatFs, Volume, VolumeStats, clear_mmp, growth_blocks};
+pub use volume::{
+    Growth, LastLink, PathEnd, RecoveryReport, Resolved, SYMLINKS_MAX, StatFs, Volume, VolumeStats,
+    clear_mmp, growth_blocks,
+};
 pub use xattr::Mode as XattrMode;
 
 pub use uext4_device::{IoBuf, IoMemory, SleepHook, on_sleep};

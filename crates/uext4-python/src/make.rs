@@ -1,0 +1,181 @@
+//! Making and checking file systems.
+
+use crate::error::Failure;
+use crate::image;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::sync::Arc;
+use uext4_device::{Access, FileDevice, FileOptions, SharedDevice};
+use uext4_fsck::CheckError;
+use uext4_mkfs::{FsType, MkfsError, Options, Report};
+use uext4_nbd::NbdUri;
+
+/// Bytes at the start of a device that must be zero where something is to be made without force:
+/// every file system and partition table has its mark there.
+const MARKS_END: usize = 1 << 20;
+
+/// Makes a file system. `uext4.mkfs` has the documentation.
+#[pyfunction]
+#[pyo3(signature = (image, *, size, offset, length, force, fs_type, label, block_size, inode_size,
+    inode_ratio, inodes, reserved_percent, features, journal_mib, uuid, root_owner, root_mode,
+    epoch))]
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn mkfs<'py>(
+    py: Python<'py>,
+    image: &[u8],
+    size: Option<u64>,
+    offset: u64,
+    length: Option<u64>,
+    force: bool,
+    fs_type: &str,
+    label: String,
+    block_size: Option<u32>,
+    inode_size: Option<u32>,
+    inode_ratio: Option<u32>,
+    inodes: Option<u32>,
+    reserved_percent: Option<f64>,
+    features: String,
+    journal_mib: Option<u32>,
+    uuid: Option<[u8; 16]>,
+    root_owner: Option<(u32, u32)>,
+    root_mode: Option<u16>,
+    epoch: Option<u32>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let made = py.detach(|| -> Result<_, Failure> {
+        let unknown = || Failure::Value(format!("{fs_type}: ext2, ext3 and ext4 are made"));
+        let mut options = Options {
+            size,
+            fs_type: FsType::parse(fs_type).ok_or_else(unknown)?,
+            label,
+            block_size,
+            inode_size,
+            inode_ratio,
+            inodes,
+            reserved_percent,
+            features,
+            journal_mib,
+            uuid,
+            root_owner,
+            root_mode,
+            ..Options::default()
+        };
+        let (device, is_new) = open_to_make(image, size, (offset, length), force)?;
+        if let Some(epoch) = epoch {
+            let bytes = size.unwrap_or(device.len());
+            options.make_reproducible(epoch, format!("{bytes} bytes").as_bytes());
+        }
+        let made = uext4_mkfs::format(&*device, &options).map_err(Failure::from);
+        if made.is_err() && is_new {
+            // Our own file, and nothing is in it.
+            let _ = std::fs::remove_file(image::path(image));
+        }
+        made
+    });
+    report(py, &made.map_err(|failure| failure.raise(py, Some(image)))?)
+}
+
+/// Opens what a file system is made on, and tells whether it is a new file.
+fn open_to_make(
+    image: &[u8],
+    size: Option<u64>,
+    (offset, len): (u64, Option<u64>),
+    force: bool,
+) -> Result<(SharedDevice, bool), Failure> {
+    let mut options = FileOptions { offset, len, ..FileOptions::new(Access::ReadWrite) };
+    let is_uri = str::from_utf8(image).is_ok_and(NbdUri::is_meant);
+    let path = image::path(image);
+    if let (false, Some(size), 0, None) = (is_uri, size, offset, len)
+        && path.metadata().map_or(true, |found| found.is_file())
+    {
+        let existed = path.exists();
+        if let Some(device) = FileDevice::create_unless_filled(path, size)? {
+            return Ok((Arc::new(device), !existed));
+        }
+        if !force {
+            let why = "has data; force=True overwrites it".to_owned();
+            return Err(Failure::Os(libc::EEXIST, why));
+        }
+        let found = path.metadata()?.len();
+        if found < size {
+            return Ok((Arc::new(FileDevice::create(path, size)?), false));
+        }
+    }
+    options.len = len;
+    let device = image::open(image, &options)?;
+    if !force {
+        let there = usize::try_from(device.len()).unwrap_or(usize::MAX);
+        let mut start = vec![0; MARKS_END.min(there)];
+        device.read_at(0, &mut start)?;
+        if start.iter().any(|byte| *byte != 0) {
+            let why = "is not empty; force=True overwrites it".to_owned();
+            return Err(Failure::Os(libc::EEXIST, why));
+        }
+    }
+    Ok((device, false))
+}
+
+fn report<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("block_size", report.block_size)?;
+    dict.set_item("blocks", report.blocks)?;
+    dict.set_item("free_blocks", report.free_blocks)?;
+    dict.set_item("inodes", report.inodes)?;
+    dict.set_item("groups", report.groups)?;
+    dict.set_item("journal_blocks", report.journal_blocks)?;
+    dict.set_item("uuid", pyo3::types::PyBytes::new(py, &report.uuid))?;
+    dict.set_item("features", &report.features)?;
+    dict.set_item("warnings", &report.warnings)?;
+    Ok(dict)
+}
+
+impl From<MkfsError> for Failure {
+    fn from(error: MkfsError) -> Self {
+        let text = error.to_string();
+        match error {
+            MkfsError::Io { source, .. } => {
+                Self::Os(source.raw_os_error().unwrap_or(libc::EIO), text)
+            }
+            _ => Self::Value(text),
+        }
+    }
+}
+
+/// A finding: code, severity, place, sentence.
+type FindingTuple = (String, String, String, String);
+
+/// Checks a file system, which is only read: whether it is clean, whether the check stopped
+/// half-way, and the findings.
+#[pyfunction]
+pub(crate) fn fsck(
+    py: Python<'_>,
+    image: &[u8],
+    offset: u64,
+    length: Option<u64>,
+    threads: Option<usize>,
+) -> PyResult<(bool, bool, Vec<FindingTuple>)> {
+    let checked = py.detach(|| -> Result<_, Failure> {
+        let options = FileOptions { offset, len: length, ..FileOptions::new(Access::ReadOnly) };
+        let device = image::open(image, &options)?;
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let options = uext4_fsck::Options {
+            threads: threads.unwrap_or(cores),
+            ..uext4_fsck::Options::default()
+        };
+        uext4_fsck::check(&*device, &options, &mut ()).map_err(|error| match error {
+            CheckError::Device(source) => source.into(),
+            error => Failure::Os(libc::EUCLEAN, error.to_string()),
+        })
+    });
+    let report = checked.map_err(|failure| failure.raise(py, Some(image)))?;
+    let finding = |finding: &uext4_fsck::Finding| {
+        let place = finding.place.to_string();
+        (
+            finding.code.to_owned(),
+            finding.severity.name().to_owned(),
+            place,
+            finding.sentence.clone(),
+        )
+    };
+    let findings = report.findings.iter().map(finding).collect();
+    Ok((report.is_clean(), report.stopped, findings))
+}

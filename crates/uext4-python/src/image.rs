@@ -15,7 +15,20 @@ use uext4_nbd::{NbdDevice, NbdOptions, NbdUri};
 pub(crate) fn open(image: &[u8], options: &FileOptions) -> Result<SharedDevice, Failure> {
     match str::from_utf8(image).ok().filter(|text| NbdUri::is_meant(text)) {
         Some(uri) => open_uri(uri, options),
-        None => Ok(Arc::new(FileDevice::open_with(path(image), options)?)),
+        None => {
+            let device = FileDevice::open_with(path(image), options);
+            Ok(Arc::new(device.map_err(|error| opening(image, &error))?))
+        }
+    }
+}
+
+/// Why a file is not opened. The exception names it, so the text does not.
+pub(crate) fn opening(image: &[u8], error: &OpenError) -> Failure {
+    let text = error.to_string();
+    let name = format!("{}: ", path(image).display());
+    match error {
+        OpenError::OffsetPastEnd { .. } | OpenError::EndPastEnd { .. } => Failure::Value(text),
+        _ => Failure::Os(error.errno(), text.strip_prefix(&name).unwrap_or(&text).to_owned()),
     }
 }
 
@@ -45,16 +58,6 @@ fn open_uri(uri: &str, options: &FileOptions) -> Result<SharedDevice, Failure> {
     let left = there.checked_sub(options.offset).filter(|left| *left > 0).ok_or_else(past)?;
     let len = options.len.unwrap_or(left).min(left);
     Ok(Arc::new(PartDevice::new(device, options.offset..options.offset + len)))
-}
-
-impl From<OpenError> for Failure {
-    fn from(error: OpenError) -> Self {
-        let text = error.to_string();
-        match &error {
-            OpenError::OffsetPastEnd { .. } | OpenError::EndPastEnd { .. } => Self::Value(text),
-            _ => Self::Os(error.errno(), text),
-        }
-    }
 }
 
 /// Bytes of an image from `offset`, for partition tables: fewer where it ends before, and its

@@ -88,7 +88,9 @@ fn open_to_make(
         && path.metadata().map_or(true, |found| found.is_file())
     {
         let existed = path.exists();
-        if let Some(device) = FileDevice::create_unless_filled(path, size)? {
+        if let Some(device) = FileDevice::create_unless_filled(path, size)
+            .map_err(|error| image::opening(image, &error))?
+        {
             return Ok((Arc::new(device), !existed));
         }
         if !force {
@@ -97,7 +99,13 @@ fn open_to_make(
         }
         let found = path.metadata()?.len();
         if found < size {
-            return Ok((Arc::new(FileDevice::create(path, size)?), false));
+            return Ok((
+                Arc::new(
+                    FileDevice::create(path, size)
+                        .map_err(|error| image::opening(image, &error))?,
+                ),
+                false,
+            ));
         }
     }
     options.len = len;

@@ -45,6 +45,15 @@ fn assemble(package: &Path) {
     let program = std::env::current_exe().unwrap();
     let module = program.parent().unwrap().join("lib_uext4.so");
     fs::copy(module, layer.join("_uext4.abi3.so")).unwrap();
+    // By which fsspec finds the package.
+    let installed = package.join("uext4-0.dist-info");
+    fs::create_dir_all(&installed).unwrap();
+    fs::write(installed.join("METADATA"), "Metadata-Version: 2.1\nName: uext4\nVersion: 0\n")
+        .unwrap();
+    let project = fs::read_to_string(folder().join("pyproject.toml")).unwrap();
+    let (_, points) = project.split_once("[project.entry-points.\"fsspec.specs\"]\n").unwrap();
+    let point = points.lines().next().unwrap().replace('"', "");
+    fs::write(installed.join("entry_points.txt"), format!("[fsspec.specs]\n{point}\n")).unwrap();
 }
 
 fn folder() -> PathBuf {

@@ -40,7 +40,7 @@ class File(io.RawIOBase):
         super().__init__()
         flags = parse_mode(mode)
         # The volume stays as long as one of its files does.
-        self._volume = volume
+        self._volume: Volume | None = volume
         self._core = core
         self._readable = flags["read"]
         self._writable = flags["write"]
@@ -140,6 +140,9 @@ class File(io.RawIOBase):
         try:
             self._core.close()
         finally:
+            volume, self._volume = self._volume, None
+            if volume is not None:
+                volume._files.pop(id(self), None)
             super().close()
 
     def __repr__(self) -> str:

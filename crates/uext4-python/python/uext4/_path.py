@@ -154,6 +154,11 @@ class Path:
             },
         )
 
+    def _created_ns(self) -> int | None:
+        """When it was made, in nanoseconds since 1970, where the inode has room for it."""
+        created = self._volume.core.stat(bytes(self), True)["crtime"]
+        return None if created is None else created[0] * 10**9 + created[1]
+
     def lstat(self) -> os.stat_result:
         """Attributes of a symbolic link itself."""
         return self.stat(follow_symlinks=False)

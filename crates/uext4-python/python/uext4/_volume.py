@@ -37,6 +37,10 @@ class Volume:
     """
 
     _core: _uext4.Volume | None = None
+    #: Whether to be dropped open is how it is closed.
+    _is_quiet = False
+    #: A file that must stay open as long as the volume.
+    _keeps: IO[Any] | None = None
 
     def __init__(
         self,
@@ -58,7 +62,8 @@ class Volume:
         self.name = os.fsdecode(name)
         #: User and group of what is made.
         self.owner = owner or (os.geteuid(), os.getegid())
-        self._files: weakref.WeakSet[IO[Any]] = weakref.WeakSet()
+        #: Open files by the identity of their `File`: what is to be closed before the volume.
+        self._files: dict[int, weakref.ref[IO[Any]]] = {}
         self._core = _uext4.Volume(name, mode == "r", words, offset, length)
         _open_volumes.add(self)
 
@@ -85,13 +90,17 @@ class Volume:
         if core is None or core.closed or not core.is_own:
             return
         failure = None
-        for file in list(self._files):
+        for reference in list(self._files.values()):
+            file = reference()
             try:
-                file.close()
+                if file is not None:
+                    file.close()
             except (OSError, ValueError) as error:
                 failure = failure or error
         core.close()
         _open_volumes.discard(self)
+        if self._keeps is not None:
+            self._keeps.close()
         if failure is not None:
             raise failure
 
@@ -107,7 +116,8 @@ class Volume:
         core = self._core
         if core is None or not core.is_own or core.closed:
             return
-        warnings.warn(f"unclosed volume {self!r}", ResourceWarning, source=self, stacklevel=2)
+        if not self._is_quiet:
+            warnings.warn(f"unclosed volume {self!r}", ResourceWarning, source=self, stacklevel=2)
         self.close()
 
     def __repr__(self) -> str:
@@ -171,7 +181,7 @@ class Volume:
                 line_buffering = buffering == 1
                 file = io.TextIOWrapper(file, encoding, errors, newline, line_buffering)
                 file.mode = mode
-        self._files.add(file)
+        self._files[id(raw)] = weakref.ref(file)
         return file
 
     def walk(self, top: str = "/") -> Iterator[tuple[Path, list[str], list[str]]]:

@@ -54,6 +54,7 @@ mod place;
 mod progress;
 mod prometheus;
 mod queue;
+mod rbd;
 mod runs;
 mod signature;
 mod spec;

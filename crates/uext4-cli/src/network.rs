@@ -1,4 +1,5 @@
 //! Images on network block devices: `nbd://HOST/EXPORT` and `nbd+unix:///EXPORT?socket=PATH`.
+//! Of others it is told how they are reached.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,6 +8,7 @@ use uext4_nbd::{NbdDevice, NbdEvent, NbdOptions, NbdUri};
 
 use crate::failure::{At, Failure, Result, Why};
 use crate::place::Place;
+use crate::rbd;
 use crate::spec::Image;
 use crate::verbosity::remark;
 
@@ -27,6 +29,9 @@ pub(crate) fn open(
     place: Place,
     options: &FileOptions,
 ) -> Result<SharedDevice> {
+    if rbd::is_meant(uri) {
+        return Err(Failure::line(&rbd::way(verb, uri)));
+    }
     let line = |error: &dyn std::fmt::Display| Failure::line(&format!("{verb}: {error}"));
     let uri: NbdUri = uri.parse().map_err(|error| line(&error))?;
     let (of, named) = (verb.to_owned(), image.to_string());

@@ -2,7 +2,7 @@
 //! `IMAGE:/path` and host paths.
 //!
 //! A name is taken apart at the first `:/` whose left side is a file or block device that exists,
-//! or a whole URI of a network block device (`nbd://HOST/EXPORT:/path`).
+//! or a whole name of a network block device (`nbd://HOST/EXPORT:/path`, `rbd:POOL/IMAGE:/path`).
 //! Where no such split exists but the whole name does, it is a host path; `./a:/b` forces nothing,
 //! but a host file whose name has an image's name before `:/` is not a thing to worry about.
 
@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use uext4_nbd::NbdUri;
 
 use crate::failure::Why;
+use crate::rbd;
 
 /// Where in a file a file system lies.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -58,13 +59,15 @@ impl Image {
         let words = String::from_utf8_lossy(words);
         match Part::parse(&words) {
             Some(part) => image(part),
+            // A snapshot is a part of an image's name.
+            None if whole.path.to_str().is_some_and(rbd::is_meant) => whole,
             None => Some(image(Part::Unclear(words.into()))).filter(Self::exists).unwrap_or(whole),
         }
     }
 
     /// The URI of a network block device, good or bad, if it is named by one.
     pub(crate) fn uri(&self) -> Option<&str> {
-        self.path.to_str().filter(|text| NbdUri::is_meant(text))
+        self.path.to_str().filter(|text| is_network(text))
     }
 
     /// The same under a name that does not depend on the working directory.
@@ -86,7 +89,7 @@ impl Image {
     /// Whether there is something of that name; of a network block device, whether it is a name.
     pub(crate) fn exists(&self) -> bool {
         if let Some(uri) = self.uri() {
-            return uri.parse::<NbdUri>().is_ok();
+            return rbd::is_name(uri) || uri.parse::<NbdUri>().is_ok();
         }
         self.path.metadata().is_ok_and(|m| m.is_file() || m.file_type().is_block_device())
     }
@@ -153,7 +156,7 @@ impl Location {
     /// Takes an operand apart.
     pub(crate) fn parse(name: &OsStr) -> Self {
         // A URI is never a path of the host, and what is before its first `:/` no image.
-        if name.to_str().is_some_and(NbdUri::is_meant) {
+        if name.to_str().is_some_and(is_network) {
             let found = splits(name.as_bytes()).find(|split| split.image.exists());
             let whole = || ImagePath { image: Image::parse(name), path: b"/".to_vec() };
             return Self::Image(found.unwrap_or_else(whole));
@@ -179,9 +182,14 @@ impl fmt::Display for Location {
     }
 }
 
+/// Whether a text is meant as the name of a network block device, good or bad.
+fn is_network(text: &str) -> bool {
+    NbdUri::is_meant(text) || rbd::is_meant(text)
+}
+
 /// All ways to cut `name` at a `:/`, and at a final `:`.
 fn splits(name: &[u8]) -> impl Iterator<Item = ImagePath> {
-    let scheme = str::from_utf8(name).ok().filter(|text| NbdUri::is_meant(text));
+    let scheme = str::from_utf8(name).ok().filter(|text| is_network(text));
     let after = scheme.and_then(|text| text.find("://")).map_or(1, |at| at + "://".len());
     (after..name.len()).filter_map(move |colon| {
         let (left, right) = name.split_at(colon);
@@ -201,7 +209,7 @@ pub(crate) const NOT_IN_IMAGE: &str =
 /// Whether a name that nothing has begins with a file and a colon: `IMAGE:path`.
 pub(crate) fn has_relative_part(path: &Path) -> bool {
     let name = path.as_os_str().as_bytes();
-    if path.to_str().is_some_and(NbdUri::is_meant) {
+    if path.to_str().is_some_and(is_network) {
         return false;
     }
     let is_image = |left: &[u8]| Image::parse(OsStr::from_bytes(left)).exists();
@@ -343,6 +351,10 @@ mod tests {
         assert_eq!(of("nbd://h:9/d:/x"), ("nbd://h:9/d".to_owned(), "/x".to_owned()));
         assert_eq!(of("nbd://h"), ("nbd://h".to_owned(), "/".to_owned()));
         assert!(!has_relative_part(Path::new("nbd://h:9/d")));
+        for image in ["rbd:pool/image", "rbd:pool/image@snap", "rbd:p/i:conf=/etc/c.conf"] {
+            assert_eq!(of(image), (image.to_owned(), "/".to_owned()));
+            assert_eq!(of(&format!("{image}:/x")), (image.to_owned(), "/x".to_owned()));
+        }
     }
 
     #[test]

@@ -13,113 +13,14 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use common::{
-    Mounted, Scratch, assert_clean, has, no_mount, run, run_fails, run_ok, system, wait_until,
-};
+use common::nbd::{LEN, Real, all_verbs, copied, inside};
+use common::{Mounted, Scratch, assert_clean, has, no_mount, run_fails, run_ok, system};
 use server::{Manner, Server};
-
-const LEN: u64 = 64 << 20;
-
-/// A real server on a file, killed in the end.
-struct Real {
-    child: Child,
-    socket: PathBuf,
-}
-
-impl Real {
-    /// `nbdkit` on the file, with its filters and arguments; `None` without nbdkit.
-    fn nbdkit(scratch: &Scratch, file: &Path, words: &[&str]) -> Option<Self> {
-        let socket = scratch.path("nbdkit.sock");
-        let _ = fs::remove_file(&socket);
-        let mut command = system("nbdkit");
-        command.args(["--foreground", "--exit-with-parent", "--unix"]).arg(&socket);
-        let (before, after): (Vec<_>, Vec<_>) =
-            words.iter().copied().partition(|word| word.starts_with('-'));
-        command.args(before).arg("file").arg(file).args(after);
-        has("nbdkit").then(|| Self::start(command, socket))
-    }
-
-    /// `qemu-nbd` on a qcow2 image that is made; `None` without it.
-    fn qcow2(scratch: &Scratch) -> Option<Self> {
-        if !has("qemu-nbd") || !has("qemu-img") {
-            return None;
-        }
-        let (image, socket) = (scratch.path("image.qcow2"), scratch.path("qemu.sock"));
-        if !image.exists() {
-            let mut create = system("qemu-img");
-            create.args(["create", "-q", "-f", "qcow2"]).arg(&image).arg(LEN.to_string());
-            assert!(create.status().unwrap().success());
-        }
-        let _ = fs::remove_file(&socket);
-        let mut command = system("qemu-nbd");
-        command.args(["--format=qcow2", "--persistent", "--shared=8", "--discard=unmap"]);
-        command.arg("--socket").arg(&socket).arg(&image);
-        Some(Self::start(command, socket))
-    }
-
-    fn start(mut command: Command, socket: PathBuf) -> Self {
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
-        let server = Self { child, socket };
-        wait_until("the server listens", || server.socket.exists());
-        server
-    }
-
-    fn uri(&self) -> OsString {
-        format!("nbd+unix:///?socket={}", self.socket.display()).into()
-    }
-}
-
-impl Drop for Real {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// `URI:/path`.
-fn inside(uri: &OsString, path: &str) -> OsString {
-    let mut name = uri.clone();
-    name.push(":");
-    name.push(path);
-    name
-}
-
-/// A tree with files of several sizes.
-fn tree(scratch: &Scratch) -> PathBuf {
-    let dir = scratch.path("tree");
-    fs::create_dir_all(dir.join("deep/er")).unwrap();
-    for (name, len) in [("small", 10), ("deep/middle", 70_000), ("deep/er/large", 5 << 20)] {
-        let bytes: Vec<u8> = (0..len).map(|at| (at * 7 % 251) as u8).collect();
-        fs::write(dir.join(name), bytes).unwrap();
-    }
-    dir
-}
-
-/// Makes, fills, reads, checks and grows a file system on an export.
-fn all_verbs(scratch: &Scratch, uri: &OsString) {
-    let verb = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
-    let with = |words: &[&str], more: &[&OsString]| {
-        let more: Vec<OsString> = more.iter().map(|word| (*word).clone()).collect();
-        [verb(words), more].concat()
-    };
-    run_ok(with(&["-q", "mkfs", "-F"], &[uri, &"40M".into()]));
-    let tree = tree(scratch);
-    run_ok(with(&["-q", "import"], &[&tree.clone().into(), &inside(uri, "/tree")]));
-    run_ok(with(&["-q", "cp"], &[&tree.join("small").into(), &inside(uri, "/copied")]));
-    let read = run_ok(with(&["cat"], &[&inside(uri, "/tree/deep/er/large")]));
-    assert!(read == fs::read(tree.join("deep/er/large")).unwrap());
-    assert_eq!(run_ok(with(&["cat"], &[&inside(uri, "/copied")])).len(), 10);
-    run_ok(with(&["-q", "resize"], &[uri, &"60M".into()]));
-    let list = run_ok(with(&["ls"], &[&inside(uri, "/tree")]));
-    assert_eq!(String::from_utf8(list).unwrap(), "deep\nsmall\n");
-    run_ok(with(&["-q", "fsck"], &[uri]));
-    assert!(run(with(&["info"], &[uri])).status.success());
-}
 
 #[test]
 fn verbs_work_on_nbdkit() {
@@ -144,10 +45,7 @@ fn verbs_work_on_qemu_nbd() {
     let scratch = Scratch::new();
     let Some(server) = Real::qcow2(&scratch) else { skip!("no qemu-nbd") };
     all_verbs(&scratch, &server.uri());
-    if has("nbdcopy") {
-        let copy = scratch.path("copy");
-        let copied = system("nbdcopy").arg(server.uri()).arg(&copy).status().unwrap();
-        assert!(copied.success());
+    if let Some(copy) = copied(&scratch, &server.uri()) {
         assert_clean(&copy);
     }
 }
@@ -184,6 +82,8 @@ fn wrong_names_end_in_a_line() {
     let socket = scratch.path("none.sock");
     let missing: OsString = format!("nbd+unix:///?socket={}", socket.display()).into();
     run_fails(["info".into(), missing.clone()], "no connection");
+    run_fails(["-q", "mkfs", "rbd:pool/image", "1G"], "is reached by two commands");
+    run_fails(["ls", "rbd:pool/image:/"], "is reached by two commands");
     run_fails(["ls".into(), inside(&missing, "/")], "no connection");
     run_fails(["-q".into(), "mkfs".into(), missing], "no connection");
     for (name, what) in [
@@ -192,6 +92,9 @@ fn wrong_names_end_in_a_line() {
         ("nbd://127.0.0.1:1/x?speed=9", "unknown parameter"),
         ("nbd://127.0.0.1:1/x", "no connection"),
         ("nbd+vsock:///x", "nbd+vsock is none of"),
+        ("rbd:pool/image@snap", "uext4 info nbd+unix:///?socket=SOCKET"),
+        ("rbd:pool/image", "--format=raw rbd:pool/image"),
+        ("rbd:pool", "is not of the form rbd:POOL/IMAGE"),
     ] {
         run_fails(["info", name], what);
     }
@@ -344,4 +247,38 @@ fn past_the_deadline_a_mount_fails_and_loses_nothing() {
     assert!(fs::read(again.path("synced")).unwrap().starts_with(b"here"));
     again.end();
     durable_image(&scratch, &server);
+}
+
+/// Fault model: two hosts, each by connections of its own, write to one export. The protocol of
+/// the server has no lock; that of the file system keeps the second one out, by name.
+#[test]
+fn a_second_writer_is_refused_by_name() {
+    let scratch = Scratch::new();
+    if let Some(why) = no_mount() {
+        skip!("{why}");
+    }
+    let file = scratch.path("disk");
+    File::create(&file).unwrap().set_len(LEN).unwrap();
+    let Some(server) = Real::nbdkit(&scratch, &file, &[]) else { skip!("no nbdkit") };
+    let uri = server.uri();
+    let words = ["-q", "mkfs", "-O", "mmp", "-E", "mmp_update_interval=1"].map(OsString::from);
+    run_ok(words.into_iter().chain([uri.clone()]));
+    let mount = Mounted::new(Path::new(&uri), &scratch.path("mnt"), "mmp_node=first");
+    fs::write(mount.path("file"), "kept").unwrap();
+    let other = scratch.path("other");
+    fs::create_dir(&other).unwrap();
+    let who = "another host has it: node 'first', device 'nbdkit.sock', last seen";
+    let refused = |words: &[&str], more: &[OsString]| {
+        run_fails(words.iter().map(OsString::from).chain(more.iter().cloned()), who);
+    };
+    refused(&["mount"], &[uri.clone(), other.clone().into()]);
+    refused(&["cp"], &[scratch.path("disk").into(), inside(&uri, "/x")]);
+    refused(&["label"], &[uri.clone(), "other".into()]);
+    refused(&["-q", "mkfs", "-F"], std::slice::from_ref(&uri));
+    mount.end();
+    assert_eq!(run_ok(["cat".into(), inside(&uri, "/file")]), b"kept");
+    // It has gone, so nobody waits for it.
+    run_ok(["-q".into(), "mkfs".into(), "-F".into(), uri]);
+    drop(server);
+    assert_clean(&file);
 }

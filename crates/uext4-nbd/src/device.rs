@@ -311,7 +311,7 @@ impl Device for NbdDevice {
     }
 
     fn name(&self) -> String {
-        self.session.place.uri.export.clone()
+        self.session.place.uri.short_name()
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {

@@ -46,6 +46,9 @@ pub(crate) fn start_tls(stream: &mut (impl Read + Write)) -> Result<()> {
         Answer::Not { code, .. } if code == option_reply::ERR_UNSUP => {
             Err(Fault::Refused("has no TLS".to_owned()))
         }
+        Answer::Not { code, words } if code == option_reply::ERR_POLICY => Err(Fault::Refused(
+            format!("does not allow TLS here, which nbd:// does without{words}"),
+        )),
         Answer::Not { words, .. } => Err(Fault::Refused(format!("refuses TLS{words}"))),
     }
 }

@@ -225,7 +225,12 @@ impl Place {
                     tls.complete_io(&mut bounded).map_err(not_trusted)?;
                 }
                 let mut stream = rustls::Stream::new(&mut tls, &mut bounded);
-                let agreed = handshake::choose(&mut stream, &self.uri.export)?;
+                // A server may refuse the client's certificate only now.
+                let agreed = handshake::choose(&mut stream, &self.uri.export);
+                let agreed = agreed.map_err(|fault| match fault {
+                    Fault::Io(error) => not_known(error),
+                    fault => fault,
+                })?;
                 (Some(tls), agreed)
             }
         };
@@ -284,4 +289,16 @@ fn not_trusted(error: io::Error) -> Fault {
         ErrorKind::InvalidData => Fault::Refused(format!("TLS: {error}")),
         _ => error.into(),
     }
+}
+
+/// The same after the handshake of TLS, with which a server may be done before it has looked at the
+/// client's certificate. Many then end the connection without a word.
+fn not_known(error: io::Error) -> Fault {
+    let ends = [ErrorKind::UnexpectedEof, ErrorKind::ConnectionReset, ErrorKind::BrokenPipe];
+    if !ends.contains(&error.kind()) {
+        return not_trusted(error);
+    }
+    let why = "TLS: the server ended the connection: it may ask for a client's certificate that it \
+               knows (client-cert.pem in tls-certificates=DIR)";
+    Fault::Refused(why.to_owned())
 }

@@ -87,6 +87,15 @@ impl NbdUri {
         url.as_str().parse().map_err(io::Error::other)
     }
 
+    /// What tells it from others in a few bytes: its export, or its server if that has no name.
+    pub(crate) fn short_name(&self) -> String {
+        match &self.server {
+            _ if !self.export.is_empty() => self.export.clone(),
+            Server::Tcp { host, .. } => host.clone(),
+            Server::Unix(path) => path.file_name().unwrap_or_default().to_string_lossy().into(),
+        }
+    }
+
     /// The port of the server; `None` for a socket of this host.
     #[must_use]
     pub fn port(&self) -> Option<u16> {
@@ -241,6 +250,13 @@ mod tests {
         assert_eq!(tls, Some(Tls { name: "h".into(), certificates: Some("/c".into()) }));
         assert_eq!(uri("nbds://h").tls, Some(Tls { name: "h".into(), certificates: None }));
         assert_eq!(uri("nbd://h").tls, None);
+        for (text, name) in [
+            ("nbd://h/disk", "disk"),
+            ("nbd://h:9", "h"),
+            ("nbd+unix:///?socket=/run/s.sock", "s.sock"),
+        ] {
+            assert_eq!(uri(text).short_name(), name);
+        }
         let here = std::env::current_dir().unwrap();
         let absolute = uri("nbd+unix:///d?socket=a%20b").absolute().unwrap();
         assert_eq!(absolute.server, Server::Unix(here.join("a b")));

@@ -39,7 +39,7 @@ pub use vfs::{
 };
 pub use volume::{
     Growth, LastLink, PathEnd, RecoveryReport, Resolved, SYMLINKS_MAX, StatFs, Volume, VolumeStats,
-    clear_mmp, growth_blocks,
+    clear_mmp, growth_blocks, mmp_holder,
 };
 pub use xattr::Mode as XattrMode;
 

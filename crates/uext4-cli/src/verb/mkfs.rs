@@ -232,6 +232,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Some(why) => return Err(Why::new(why).at("mkfs", &image)),
         None => {}
     }
+    // What -F says of a file system is not said of one that is in use.
+    if args.force && !args.only_plan && !made {
+        // Whatever else lies there, or is damaged, is overwritten.
+        if let Ok(Some(holder)) = uext4::mmp_holder(&device) {
+            return Err(Why::new(format!("{holder}: in use")).at("mkfs", &image));
+        }
+    }
     if let (Some(epoch), None) = (epoch, &source) {
         let bytes = options.size.unwrap_or(device.len());
         options.make_reproducible(epoch, format!("{bytes} bytes").as_bytes());

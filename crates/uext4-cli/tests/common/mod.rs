@@ -5,6 +5,7 @@
 pub(crate) mod dirty;
 pub(crate) mod document;
 pub(crate) mod kernel;
+pub(crate) mod nbd;
 pub(crate) mod transport;
 
 use std::ffi::OsStr;

@@ -342,6 +342,31 @@ pub fn clear_mmp(device: &SharedDevice) -> Result<Option<String>> {
     Ok(Some(had))
 }
 
+/// The host that keeps a claim on a file system with `mmp`, if one does. Waits as another host has
+/// to, unless the block is free.
+///
+/// # Errors
+/// No file system; a corrupt MMP block; a device failure.
+pub fn mmp_holder(device: &SharedDevice) -> Result<Option<String>> {
+    let raw = super::superblock::read(&**device)?;
+    let layout = Layout::new(&raw, Some(device.len()))?;
+    if !layout.has_mmp() {
+        return Ok(None);
+    }
+    let block = MmpBlock::of(device, &raw, &layout)?;
+    let found = block.read()?;
+    if found.mmp_seq.get() == SEQ_CLEAN {
+        return Ok(None);
+    }
+    let update = raw.s_mmp_interval.get().min(INTERVAL_MAX);
+    let pace = Pace { update, second: Duration::from_secs(1) };
+    Ok(match watch(&block, &pace, &found)? {
+        Watched::Unchanged => None,
+        Watched::Changed(now) if now.mmp_seq.get() == SEQ_CLEAN => None,
+        Watched::Changed(now) => Some(claimed_by(&now, "another host has it")),
+    })
+}
+
 fn is_own(found: &RawMmp, own: &RawMmp) -> bool {
     found.mmp_seq == own.mmp_seq && found.mmp_nodename == own.mmp_nodename
 }

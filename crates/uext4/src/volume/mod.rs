@@ -36,7 +36,7 @@ use crate::vfs::Vfs;
 use flusher::Flusher;
 pub use growth::{Growth, growth_blocks};
 use mmp::Claim;
-pub use mmp::clear_mmp;
+pub use mmp::{clear_mmp, mmp_holder};
 pub use path::{LastLink, PathEnd, Resolved, SYMLINKS_MAX};
 pub use stats::VolumeStats;
 use std::sync::Arc;

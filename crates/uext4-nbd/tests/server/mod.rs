@@ -163,6 +163,11 @@ impl Server {
         let _ = newest[number % newest.len()].shutdown(std::net::Shutdown::Both);
     }
 
+    /// Sets what a start will find. It is not running.
+    pub(crate) fn load(&self, bytes: Vec<u8>) {
+        self.store.lock().unwrap().durable = bytes;
+    }
+
     /// What a restart would find.
     pub(crate) fn durable(&self) -> Vec<u8> {
         self.store.lock().unwrap().durable.clone()

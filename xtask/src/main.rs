@@ -15,6 +15,7 @@ mod long;
 mod machine;
 mod package;
 mod packages;
+mod remote;
 mod report;
 mod step;
 mod test;
@@ -113,6 +114,12 @@ enum Verb {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         rest: Vec<OsString>,
     },
+    /// Network block devices: nbdkit, qemu-nbd and a cluster of Ceph, killed under mounts at work.
+    Remote {
+        /// Only nbdkit, qemu_nbd, server_that_forgets or ceph.
+        #[arg(long, value_name = "NAME", default_value = "")]
+        only: String,
+    },
     /// A tree of 250,000 entries and 3 GiB through uext4 and the kernel, both ways.
     #[command(disable_help_flag = true)]
     Tree {
@@ -180,7 +187,7 @@ enum Verb {
     Licences,
     /// One fuzz target under libFuzzer. Needs a nightly compiler.
     Fuzz {
-        /// superblock, inode, extent, directory, htree, xattr, journal or structured.
+        /// superblock, inode, extent, directory, htree, xattr, journal, structured or nbd.
         target: String,
         /// How long.
         #[arg(long, default_value_t = 120)]
@@ -211,6 +218,7 @@ fn main() -> ExitCode {
         Verb::Kill9 { rest } => long::run("kill9", &rest),
         Verb::Programs { rest } => long::run("programs", &rest),
         Verb::Soak { rest } => long::run("soak", &rest),
+        Verb::Remote { only } => remote::run(&only),
         Verb::Tree { rest } => long::run("tree", &rest),
         Verb::Freeze { rest } => long::run("freeze", &rest),
         Verb::Features { rest } => long::run("features", &rest),

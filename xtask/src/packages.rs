@@ -62,6 +62,20 @@ const PACKAGES: &[(&str, &str, &str)] = &[
 const EMULATOR: &[(&str, &str, &str)] =
     &[("qemu-system-x86", "qemu-system-x86_64", "a machine for a kernel that is not this one's")];
 
+/// What `cargo xtask remote` needs for a cluster of Ceph, and nothing else does: 250 MB with what
+/// they need.
+const CEPH: &[(&str, &str, &str)] = &[
+    ("ceph-mon", "ceph-mon", "the monitor of a cluster on this host"),
+    ("ceph-mgr", "ceph-mgr", "its manager"),
+    ("ceph-osd", "ceph-osd", "its store"),
+    ("ceph-common", "rbd", "makes images and snapshots on it"),
+    (
+        "qemu-block-extra",
+        "/usr/lib/x86_64-linux-gnu/qemu/block-rbd.so",
+        "images of Ceph by qemu-nbd",
+    ),
+];
+
 /// What `cargo xtask package` needs, and the step of the tests that packs.
 const PACKAGING: &[(&str, &str, &str)] = &[
     ("dpkg-dev", "dpkg-shlibdeps", "the libraries that a binary needs"),
@@ -94,6 +108,11 @@ pub(crate) fn provide(install: bool) -> Found {
 /// The same for the packages of `cargo xtask old-kernel`.
 pub(crate) fn provide_emulator() -> Found {
     provide_from(EMULATOR, true)
+}
+
+/// The same for the packages of `cargo xtask remote`, and those of the tests.
+pub(crate) fn provide_ceph() -> Found {
+    provide_from(&[PACKAGES, CEPH].concat(), true)
 }
 
 /// The same for the packages of `cargo xtask package`.

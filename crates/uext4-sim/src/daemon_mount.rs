@@ -192,11 +192,26 @@ impl DaemonMount {
     }
 
     fn wait_for_image(&self) -> Result<(), String> {
+        if !self.image.exists() {
+            return self.wait_for_daemon();
+        }
         let file = File::open(&self.image).map_err(|error| error.to_string())?;
         let deadline = Instant::now() + PATIENCE;
         while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             if Instant::now() > deadline {
                 return Err("the image is held, though its mount is gone".into());
+            }
+            std::thread::sleep(POLL);
+        }
+        Ok(())
+    }
+
+    /// The same of an image without a lock, on a network block device.
+    fn wait_for_daemon(&self) -> Result<(), String> {
+        let deadline = Instant::now() + PATIENCE;
+        while rustix::process::test_kill_process(self.daemon).is_ok() {
+            if Instant::now() > deadline {
+                return Err("the daemon is there, though its mount is gone".into());
             }
             std::thread::sleep(POLL);
         }

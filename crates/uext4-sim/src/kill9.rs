@@ -41,7 +41,7 @@ pub struct KillRound {
 }
 
 /// Threads of the load.
-const THREADS: u32 = 4;
+pub(crate) const THREADS: u32 = 4;
 
 /// One round: make, mount, load, kill, recover, compare. `binary` is the `uext4` command, `way`
 /// that of the mount's requests; the image of a round with faults is kept in `keep`.
@@ -101,7 +101,7 @@ pub fn round(
 }
 
 /// A fresh file system with junk in its free blocks and the load's directories, in a file.
-fn prepare(shape: &Shape, seed: u64, image: &Path) -> Result<MemoryDevice, String> {
+pub(crate) fn prepare(shape: &Shape, seed: u64, image: &Path) -> Result<MemoryDevice, String> {
     let memory = Arc::new(make(shape, seed)?);
     let volume = Volume::open(memory.clone(), MountOptions::default())
         .map_err(|error| format!("open: {error}"))?;

@@ -18,6 +18,7 @@
 //! | [`mount`], [`daemon_mount`] | mounts by uext4 and by the kernel, taken away at the end |
 //! | [`programs`] | programs that people run, on a mount |
 //! | [`soak`] | mounts under load for long |
+//! | [`remote`] | the same on network block devices, whose servers are killed |
 //! | [`shape`], [`anatomy`], [`structure_damage`] | small images, taken apart and damaged |
 //! | [`fsck_diff`] | the checker's verdict on them beside e2fsck's |
 //! | [`hostile`] | every verb of the command on such images, and on damaged archives |
@@ -58,6 +59,7 @@ pub mod oracle;
 mod overlaid;
 pub mod programs;
 pub mod reference;
+pub mod remote;
 pub mod run;
 pub mod shape;
 #[cfg(feature = "simulate")]

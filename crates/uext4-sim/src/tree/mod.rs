@@ -17,6 +17,7 @@ pub mod compare;
 
 use crate::mount::{FuseMount, KernelMount, is_root, run, why_no_loop};
 use crate::oracle::{self, image_folder, program};
+use crate::remote::Export;
 use crate::tree::build::Size;
 use crate::tree::compare::Scope;
 use std::fs::{self, File};
@@ -121,6 +122,30 @@ impl Trial {
         Ok(format!(
             "uext4 reads it identical ({:.1} s); {changed} changes; e2fsck -fn: clean; {judge}",
             compared.as_secs_f64()
+        ))
+    }
+
+    /// As [`Self::forward`], on a network block device, which is copied for the judges.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn forward_to(&self, export: &mut dyn Export) -> Result<String, String> {
+        let (name, point, image) = (export.name(), self.path("mnt"), self.path("copy.img"));
+        run(Command::new(&self.binary).args(["-q", "mkfs", "-F"]).arg(&name))?;
+        let mount = FuseMount::start(&self.binary, &name, &point)?;
+        let start = Instant::now();
+        self.untar(&point)?;
+        run(Command::new(&self.binary).arg("sync").arg(&point))?;
+        let untarred = start.elapsed();
+        mount.unmount(&self.binary)?;
+        export.copy_to(&image)?;
+        oracle::expect_clean(&image)?;
+        let judge = self.compare_by_kernel(&image)?;
+        remove(&image)?;
+        let entries = self.entries;
+        let seconds = untarred.as_secs_f64();
+        Ok(format!(
+            "{entries} entries untarred and synced in {seconds:.1} s; e2fsck -fn: clean; {judge}"
         ))
     }
 

@@ -1,0 +1,273 @@
+//! `cargo xtask remote`: the long form of the tests of network block devices.
+//!
+//! Fault model: `uext4_sim::remote`, and a server that stays away past the deadline. On nbdkit, on
+//! qemu-nbd with a qcow2 image, on a cluster of Ceph by qemu-nbd, and on the server of the tests,
+//! which forgets what was not flushed. Judges: e2fsck and the kernel on a copy by nbdcopy, and the
+//! model of the load. Not covered: a loss of power of the server's host.
+
+#[macro_use]
+mod common;
+#[path = "remote/ceph.rs"]
+mod ceph;
+#[path = "remote/served.rs"]
+mod served;
+#[path = "../../uext4-nbd/tests/server/mod.rs"]
+mod server;
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use ceph::Cluster;
+use common::nbd::inside;
+use common::{Mounted, Scratch, UEXT4, assert_clean, no_mount, run_fails, run_ok, wait_until};
+use served::Served;
+use server::{Manner, Server};
+use uext4_sim::remote::{Export, IMAGE_MIB, kill_mount, kill_servers};
+use uext4_sim::tree::Trial;
+use uext4_sim::tree::build::Size;
+
+/// Length of an export for a tree, and of one for loads, in bytes.
+const TREE_LEN: u64 = 3 << 30;
+const LOAD_LEN: u64 = IMAGE_MIB << 20;
+/// How often a mount, and a server, is killed.
+const KILLS: u32 = 20;
+
+/// A step with its figures, in a line.
+fn step(of: &str, name: &str, what: impl FnOnce() -> Result<String, String>) {
+    let start = Instant::now();
+    let done = what().unwrap_or_else(|why| panic!("{of}: {name}: {why}"));
+    println!("{of}: {name}: {done} ({:.0} s)", start.elapsed().as_secs_f64());
+}
+
+/// 45,000 entries through a mount.
+fn untar(of: &str, export: &mut dyn Export) {
+    step(of, "untar", || {
+        let size = Size {
+            names: 2_000,
+            large_bytes: 64 << 20,
+            sparse_bytes: 1 << 32,
+            ..Size::full(45_000)
+        };
+        Trial::new(Path::new(UEXT4), &size, TREE_LEN)?.forward_to(export)
+    });
+}
+
+fn loads(of: &str, export: &mut dyn Export) {
+    step(of, "mounts killed", || {
+        let (mut operations, mut syncs) = (0, 0);
+        for seed in 1..=u64::from(KILLS) {
+            let round = kill_mount(Path::new(UEXT4), seed, export)?;
+            if !round.faults.is_empty() {
+                return Err(format!("{}: {}", round.what, round.faults.join("; ")));
+            }
+            operations += round.operations;
+            syncs += round.syncs;
+        }
+        Ok(format!("{KILLS} rounds, {operations} operations, {syncs} syncs, 0 faults"))
+    });
+    step(of, "servers killed", || {
+        let round = kill_servers(Path::new(UEXT4), 31, KILLS, export)?;
+        if !round.faults.is_empty() {
+            return Err(format!("{}: {}", round.what, round.faults.join("; ")));
+        }
+        Ok(format!(
+            "{KILLS} times, {} operations, {} syncs, 0 faults",
+            round.operations, round.syncs
+        ))
+    });
+}
+
+/// A server that stays away: one line, read-only, and what was synced is there after its restart.
+fn deadline(of: &str, export: &mut dyn Export) {
+    step(of, "past the deadline", || {
+        let scratch = Scratch::new();
+        let (name, log) = (export.name(), scratch.path("log"));
+        run_ok(["-q".as_ref(), "mkfs".as_ref(), "-F".as_ref(), name.as_os_str()]);
+        let dir = scratch.path("mnt");
+        fs::create_dir(&dir).unwrap();
+        let mut mount = Command::new(UEXT4);
+        mount.args(["mount", "--foreground", "-o", "nbd_timeout=4"]).arg(&name).arg(&dir);
+        mount.stdin(Stdio::null()).stderr(File::create(&log).unwrap());
+        let mut daemon = mount.spawn().unwrap();
+        wait_until("the mount answers", || uext4_fuse::ask(&dir, uext4_fuse::PID_XATTR).is_ok());
+        let mounted = Mounted::of(&dir);
+        let mut file = File::create(mounted.path("synced")).unwrap();
+        file.write_all(b"here").unwrap();
+        file.sync_all().unwrap();
+        export.kill();
+        let begin = Instant::now();
+        file.write_all(b" and not here").unwrap();
+        assert!(file.sync_all().is_err());
+        let failed = begin.elapsed();
+        assert!(failed < Duration::from_secs(12), "{failed:?}");
+        drop(file);
+        let more = File::create(mounted.path("more")).unwrap_err();
+        run_fails(["umount".as_ref(), dir.as_os_str()], "what was not synced is lost");
+        mounted.forget();
+        let _ = daemon.wait();
+        let said = fs::read_to_string(&log).unwrap();
+        let lines: Vec<_> = said.lines().filter(|line| line.contains("given up")).collect();
+        assert_eq!(lines.len(), 1, "{said}");
+        export.start()?;
+        let found = run_ok(["cat".into(), inside(name.as_os_str(), "/synced")]);
+        assert!(found.starts_with(b"here"), "{found:?}");
+        let copy = scratch.path("copy");
+        export.copy_to(&copy)?;
+        assert_clean(&copy);
+        let failed = failed.as_secs_f64();
+        Ok(format!("failed after {failed:.1} s ({more}), what was synced is there"))
+    });
+}
+
+fn all_steps(of: &str, mut make: impl FnMut(&Path, u64) -> Served) {
+    assert_eq!(no_mount(), None);
+    for len in [TREE_LEN, LOAD_LEN] {
+        let scratch = Scratch::new();
+        let mut export = make(scratch.dir.path(), len);
+        if len == TREE_LEN {
+            untar(of, &mut export);
+        } else {
+            loads(of, &mut export);
+            deadline(of, &mut export);
+        }
+    }
+}
+
+#[test]
+#[ignore = "cargo xtask remote"]
+fn a_nbdkit() {
+    all_steps("nbdkit", Served::nbdkit);
+}
+
+#[test]
+#[ignore = "cargo xtask remote"]
+fn b_qemu_nbd() {
+    all_steps("qemu-nbd, qcow2", Served::qcow2);
+}
+
+#[test]
+#[ignore = "cargo xtask remote"]
+fn c_server_that_forgets() {
+    let scratch = Scratch::new();
+    let mut export = Forgets { server: Server::new(scratch.dir.path()) };
+    export.start().unwrap();
+    loads("a server that forgets", &mut export);
+    deadline("a server that forgets", &mut export);
+}
+
+/// Images of Ceph, in the way of docs/rbd.md.
+#[test]
+#[ignore = "cargo xtask remote"]
+fn d_ceph() {
+    let scratch = Scratch::new();
+    let start = Instant::now();
+    let cluster = Cluster::start(&scratch.path("cluster")).unwrap();
+    println!("Ceph: a cluster on this host: {:.0} s", start.elapsed().as_secs_f64());
+    let mut number = 0;
+    let mut image = |len: u64| {
+        number += 1;
+        let name = format!("rbd/disk{number}");
+        let mib = (len >> 20).to_string();
+        cluster.run("rbd", &["create", &name, "--size", &mib]).unwrap();
+        name
+    };
+    let words = |image: &str| format!("rbd:{image}:conf={}", cluster.conf().display());
+    all_steps("Ceph by qemu-nbd", |folder, len| {
+        Served::qemu_nbd(folder, &["--format=raw", &words(&image(len))])
+    });
+
+    let name = image(LOAD_LEN);
+    step("Ceph by qemu-nbd", "two hosts", || two_hosts(&scratch, &words(&name)));
+    step("Ceph by qemu-nbd", "a snapshot", || snapshot(&scratch, &cluster, &name, &words));
+}
+
+/// Each host has a server of its own on the image. Ceph hands its lock over, mmp does not.
+fn two_hosts(scratch: &Scratch, words: &str) -> Result<String, String> {
+    let folder = |name: &str| {
+        let folder = scratch.path(name);
+        fs::create_dir(&folder).unwrap();
+        folder
+    };
+    let one = Served::qemu_nbd(&folder("one"), &["--format=raw", words]);
+    let two = Served::qemu_nbd(&folder("two"), &["--format=raw", words]);
+    let (one_name, two_name) = (one.name(), two.name().into_os_string());
+    run_ok(
+        ["-q", "mkfs", "-O", "mmp"]
+            .map(OsString::from)
+            .into_iter()
+            .chain([one_name.clone().into()]),
+    );
+    let mount = Mounted::new(&one_name, &scratch.path("mnt"), "mmp_node=first");
+    let file = mount.path("file");
+    fs::write(&file, "kept").unwrap();
+    File::open(&file).unwrap().sync_all().unwrap();
+    let who = "another host has it: node 'first'";
+    let dir = scratch.path("other");
+    fs::create_dir(&dir).unwrap();
+    run_fails(["mount".into(), two_name.clone(), dir.into_os_string()], who);
+    run_fails(["mkdir".into(), inside(&two_name, "/new")], who);
+    run_fails(["-q".into(), "mkfs".into(), "-F".into(), two_name.clone()], who);
+    mount.end();
+    run_ok(["mkdir".into(), inside(&two_name, "/new")]);
+    Ok("the second is refused by name, and let in when the first has gone".into())
+}
+
+/// A snapshot is an image of its own, which can only be read.
+fn snapshot(
+    scratch: &Scratch,
+    cluster: &Cluster,
+    name: &str,
+    words: &impl Fn(&str) -> String,
+) -> Result<String, String> {
+    let snap = format!("{name}@snap");
+    cluster.run("rbd", &["snap", "create", &snap])?;
+    let folder = scratch.path("snap");
+    fs::create_dir(&folder).unwrap();
+    let served = Served::qemu_nbd(&folder, &["--read-only", "--format=raw", &words(&snap)]);
+    let live = scratch.path("live");
+    fs::create_dir(&live).unwrap();
+    let now = Served::qemu_nbd(&live, &["--format=raw", &words(name)]);
+    let (snap, now) = (served.name().into_os_string(), now.name().into_os_string());
+    run_ok(["rm".into(), inside(&now, "/file")]);
+    assert_eq!(run_ok(["cat".into(), inside(&snap, "/file")]), b"kept");
+    run_fails(["mkdir".into(), inside(&snap, "/x")], "can only be read");
+    let mount = Mounted::new(&PathBuf::from(snap), &scratch.path("mnt"), "ro");
+    assert_eq!(fs::read(mount.path("file")).unwrap(), b"kept");
+    mount.end();
+    Ok("shows what was there, and is read only".into())
+}
+
+/// The server of the tests, which keeps what was flushed and nothing else.
+struct Forgets {
+    server: Server,
+}
+
+impl Export for Forgets {
+    fn name(&self) -> PathBuf {
+        self.server.uri().into()
+    }
+
+    fn copy_from(&mut self, image: &Path) -> Result<(), String> {
+        self.server.kill();
+        self.server.load(fs::read(image).unwrap());
+        self.start()
+    }
+
+    fn copy_to(&mut self, image: &Path) -> Result<(), String> {
+        // What a restart finds.
+        fs::write(image, self.server.durable()).map_err(|error| error.to_string())
+    }
+
+    fn kill(&mut self) {
+        self.server.kill();
+    }
+
+    fn start(&mut self) -> Result<(), String> {
+        self.server.start(Manner { delay: Duration::from_micros(100), ..Manner::new(LOAD_LEN) });
+        Ok(())
+    }
+}

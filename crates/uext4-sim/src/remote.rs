@@ -1,0 +1,158 @@
+//! Mounts of network block devices under load: the mounting process is killed, or their servers.
+//!
+//! # Fault model
+//! *A mount that is killed*: as in [`crate::kill9`], with requests on their way to a server that
+//! goes on. *Servers that are killed* (SIGKILL) and started again while the mount waits: what a
+//! server had acknowledged and not flushed may be gone. No operation may fail, and what was synced
+//! and, after the unmount, all else that was done is on the export. Images are judged as those of
+//! recorded runs: see [`crate::crash`].
+//!
+//! # Not covered
+//! A loss of power of the server's host.
+
+use crate::crash::judge_image;
+use crate::daemon_mount::{DaemonMount, Transport};
+use crate::format::ORDINARY;
+use crate::generator::Limits;
+use crate::kill9::{KillRound, THREADS, prepare};
+use crate::load::{self, Control};
+use crate::model::History;
+use crate::oracle::image_folder;
+use crate::run::Shape;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use rustix::process::Signal;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use uext4_device::MemoryDevice;
+
+/// Bytes of the file systems; exports have at least that many.
+pub const IMAGE_MIB: u64 = 128;
+
+/// Most syncs of a load that may promise nothing.
+const SYNCS_OF_NOTHING: usize = 4 * THREADS as usize;
+
+/// An export of a server that can be killed.
+pub trait Export {
+    /// What a verb takes for an image.
+    fn name(&self) -> PathBuf;
+
+    /// Writes an image to it. No mount has it.
+    ///
+    /// # Errors
+    /// What went wrong.
+    fn copy_from(&mut self, image: &Path) -> Result<(), String>;
+
+    /// Makes an image of it. No mount has it.
+    ///
+    /// # Errors
+    /// What went wrong.
+    fn copy_to(&mut self, image: &Path) -> Result<(), String>;
+
+    /// Kills the server. What it had not flushed may be gone.
+    fn kill(&mut self);
+
+    /// Starts it again, and returns when it listens.
+    ///
+    /// # Errors
+    /// What went wrong.
+    fn start(&mut self) -> Result<(), String>;
+}
+
+/// A round on an export: its file system, its folder, and what the mount is.
+struct Round<'a> {
+    binary: &'a Path,
+    export: &'a mut dyn Export,
+    seed: u64,
+    folder: tempfile::TempDir,
+    fresh: MemoryDevice,
+    rng: StdRng,
+}
+
+impl<'a> Round<'a> {
+    fn new(binary: &'a Path, seed: u64, export: &'a mut dyn Export) -> Result<Self, String> {
+        let mut rng = StdRng::seed_from_u64(seed ^ 0x0222_9999);
+        let block_size = [1024, 4096][rng.random_range(0..2)];
+        let image_mib = IMAGE_MIB;
+        let shape =
+            Shape { block_size, journal_mib: 4, image_mib, features: "", format: &ORDINARY };
+        let folder = image_folder().map_err(|error| format!("no folder for images: {error}"))?;
+        let image = folder.path().join("disk.img");
+        let fresh = prepare(&shape, seed, &image)?;
+        export.copy_from(&image)?;
+        Ok(Self { binary, export, seed, folder, fresh, rng })
+    }
+
+    fn mount(&self, options: &str) -> Result<DaemonMount, String> {
+        let point = self.folder.path().join("mnt");
+        let name = self.export.name();
+        DaemonMount::start(self.binary, &name, &point, Transport::DevFuse, options)
+    }
+
+    /// What is wrong with the export, after a load whose syncs are known.
+    fn judge(&mut self, what: String, mut history: History) -> Result<KillRound, String> {
+        let copy = self.folder.path().join("copy.img");
+        self.export.copy_to(&copy)?;
+        let device = MemoryDevice::load(&copy).map_err(|error| format!("the copy: {error}"))?;
+        history.rules.sizes_were_had = true;
+        let marks = history.syncs_before(u64::MAX);
+        let (operations, syncs) = (history.len(), marks.len());
+        // Mutation check: an image that holds nothing of what was synced must not pass. The first
+        // syncs of each thread may be of nothing.
+        let empty = self.fresh.snapshot();
+        if syncs > SYNCS_OF_NOTHING && judge_image(empty, &history, marks.clone())?.is_empty() {
+            return Err("the check does not see that everything is lost".into());
+        }
+        let faults = judge_image(device.snapshot(), &history, marks)?;
+        Ok(KillRound { what: format!("seed {}: {what}", self.seed), operations, syncs, faults })
+    }
+}
+
+/// One round: the mounting process is killed under load.
+///
+/// # Errors
+/// The machinery failed, or an operation before the kill.
+pub fn kill_mount(binary: &Path, seed: u64, export: &mut dyn Export) -> Result<KillRound, String> {
+    let mut round = Round::new(binary, seed, export)?;
+    let delay = Duration::from_millis(round.rng.random_range(100..1500));
+    let mount = round.mount("noatime")?;
+    let (point, control) = (mount.point().to_owned(), Control::default());
+    let limits = Limits { xattr_bytes: 512, ..Limits::default() };
+    let (history, ()) = load::run(&point, seed, THREADS, limits, &control, || {
+        std::thread::sleep(delay);
+        control.gone.store(true, Ordering::SeqCst);
+        mount.signal(Signal::KILL)
+    })?;
+    mount.bury(binary)?;
+    round.judge(format!("mount killed after {} ms", delay.as_millis()), history)
+}
+
+/// Kills the server so many times under one load, each time starts it again at once, and unmounts.
+///
+/// # Errors
+/// The machinery failed, or an operation: the mount was to hide the deaths.
+pub fn kill_servers(
+    binary: &Path,
+    seed: u64,
+    times: u32,
+    export: &mut dyn Export,
+) -> Result<KillRound, String> {
+    let mut round = Round::new(binary, seed, export)?;
+    let mount = round.mount("noatime,nbd_timeout=60")?;
+    let (point, control) = (mount.point().to_owned(), Control::default());
+    let limits = Limits { xattr_bytes: 512, ..Limits::default() };
+    let Round { export, rng, .. } = &mut round;
+    let (history, ()) = load::run(&point, seed, THREADS, limits, &control, || {
+        for _ in 0..times {
+            std::thread::sleep(Duration::from_millis(rng.random_range(50..600)));
+            export.kill();
+            std::thread::sleep(Duration::from_millis(rng.random_range(0..100)));
+            export.start()?;
+        }
+        std::thread::sleep(Duration::from_millis(200));
+        Ok(())
+    })?;
+    mount.unmount(binary)?;
+    round.judge(format!("server killed and started {times} times"), history)
+}

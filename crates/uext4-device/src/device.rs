@@ -98,6 +98,20 @@ pub trait Device: Send + Sync + Debug {
         Ok(())
     }
 
+    /// Makes several reads, in no particular order and perhaps at the same time.
+    ///
+    /// # Errors
+    /// Those of [`Device::read_at`]: the first failure. Any buffer may have changed then.
+    fn read_many(&self, reads: &mut [ReadRun<'_>]) -> io::Result<()> {
+        reads.iter_mut().try_for_each(|run| self.read_at(run.offset, run.buf))
+    }
+
+    /// Whether a request takes so long that many should be on their way at a time: the medium is
+    /// behind a network. A reader then reads ahead.
+    fn is_far(&self) -> bool {
+        false
+    }
+
     /// Makes every write that was complete before this call durable.
     ///
     /// # Errors
@@ -114,6 +128,21 @@ pub trait Device: Send + Sync + Debug {
     fn write_fua(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
         self.write_at(offset, buf)?;
         self.flush()
+    }
+
+    /// As [`Device::write_many`]; returns when these bytes are durable.
+    ///
+    /// # Errors
+    /// Those of [`Device::write_many`] and [`Device::flush`].
+    fn write_many_fua(&self, writes: &[WriteRun<'_>]) -> io::Result<()> {
+        self.write_many(writes)?;
+        self.flush()
+    }
+
+    /// Whether a few durable writes take one round trip, and a flush after them none if nothing
+    /// else was written.
+    fn writes_through(&self) -> bool {
+        false
     }
 
     /// Deallocates a range (bytes) so that it reads as zeroes. `Ok(false)` if the device cannot;
@@ -184,6 +213,15 @@ pub struct WriteRun<'a> {
     pub offset: u64,
     /// The buffers.
     pub bufs: &'a [&'a [u8]],
+}
+
+/// One of several reads.
+#[derive(Debug)]
+pub struct ReadRun<'a> {
+    /// Position of the first byte, in bytes.
+    pub offset: u64,
+    /// Where the bytes go.
+    pub buf: &'a mut [u8],
 }
 
 /// A shared reference to a device.

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::clock::since_boot;
-use crate::device::{Device, SharedDevice, WriteRun};
+use crate::device::{Device, ReadRun, SharedDevice, WriteRun};
 use crate::room::Room;
 
 /// The end of a lease, in nanoseconds of [`since_boot`]. 0: it is over.
@@ -108,6 +108,14 @@ impl Device for LeasedDevice {
         self.lower.read_vectored_at(offset, bufs)
     }
 
+    fn read_many(&self, reads: &mut [ReadRun<'_>]) -> io::Result<()> {
+        self.lower.read_many(reads)
+    }
+
+    fn is_far(&self) -> bool {
+        self.lower.is_far()
+    }
+
     fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
         self.lease.check()?;
         self.lower.write_at(offset, buf)
@@ -132,6 +140,16 @@ impl Device for LeasedDevice {
         self.lease.check()?;
         self.lower.write_fua(offset, buf)?;
         self.lease.check()
+    }
+
+    fn write_many_fua(&self, writes: &[WriteRun<'_>]) -> io::Result<()> {
+        self.lease.check()?;
+        self.lower.write_many_fua(writes)?;
+        self.lease.check()
+    }
+
+    fn writes_through(&self) -> bool {
+        self.lower.writes_through()
     }
 
     fn punch(&self, offset: u64, len: u64) -> io::Result<bool> {

@@ -86,7 +86,7 @@ pub use addressable::AddressableDevice;
 pub use clock::{last_tick, since_boot};
 pub use dax::{Allocate, DaxDevice};
 pub use dax_memory::DaxMemory;
-pub use device::{Device, SharedDevice, WriteRun, check_read, check_write};
+pub use device::{Device, ReadRun, SharedDevice, WriteRun, check_read, check_write};
 pub use fault::{Fault, FaultDevice, FaultPlan, Operation, Times};
 pub use fence::{heavy_fence, heavy_fences};
 pub use file::FileDevice;

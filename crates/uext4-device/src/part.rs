@@ -13,7 +13,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::device::{Device, SharedDevice, WriteRun, check_read, check_write, total_len};
+use crate::device::{Device, ReadRun, SharedDevice, WriteRun, check_read, check_write, total_len};
 use crate::recording_device::RecordingDevice;
 use crate::room::Room;
 
@@ -41,6 +41,15 @@ impl PartDevice {
     fn check(&self, offset: u64, count: u64) -> io::Result<u64> {
         check_write(self.len(), self.read_only(), offset, count)?;
         Ok(self.range.start + offset)
+    }
+
+    /// The writes as they are on the whole.
+    fn moved<'a>(&self, writes: &[WriteRun<'a>]) -> io::Result<Vec<WriteRun<'a>>> {
+        let moved = |run: &WriteRun<'a>| {
+            let offset = self.check(run.offset, total_len(run.bufs) as u64)?;
+            Ok(WriteRun { offset, bufs: run.bufs })
+        };
+        writes.iter().map(moved).collect()
     }
 }
 
@@ -71,13 +80,22 @@ impl Device for PartDevice {
         self.whole.read_vectored_at(self.range.start + offset, bufs)
     }
 
-    fn write_many(&self, writes: &[WriteRun<'_>]) -> io::Result<()> {
-        let mut moved = Vec::with_capacity(writes.len());
-        for run in writes {
-            let offset = self.check(run.offset, total_len(run.bufs) as u64)?;
-            moved.push(WriteRun { offset, bufs: run.bufs });
+    fn read_many(&self, reads: &mut [ReadRun<'_>]) -> io::Result<()> {
+        for run in &mut *reads {
+            check_read(self.len(), run.offset, run.buf.len())?;
+            run.offset += self.range.start;
         }
-        self.whole.write_many(&moved)
+        let read = self.whole.read_many(reads);
+        reads.iter_mut().for_each(|run| run.offset -= self.range.start);
+        read
+    }
+
+    fn is_far(&self) -> bool {
+        self.whole.is_far()
+    }
+
+    fn write_many(&self, writes: &[WriteRun<'_>]) -> io::Result<()> {
+        self.whole.write_many(&self.moved(writes)?)
     }
 
     fn read_uncached(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
@@ -106,6 +124,14 @@ impl Device for PartDevice {
 
     fn write_fua(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
         self.whole.write_fua(self.check(offset, buf.len() as u64)?, buf)
+    }
+
+    fn write_many_fua(&self, writes: &[WriteRun<'_>]) -> io::Result<()> {
+        self.whole.write_many_fua(&self.moved(writes)?)
+    }
+
+    fn writes_through(&self) -> bool {
+        self.whole.writes_through()
     }
 
     fn punch(&self, offset: u64, len: u64) -> io::Result<bool> {

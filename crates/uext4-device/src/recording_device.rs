@@ -41,7 +41,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::device::{Device, SharedDevice, total_len};
+use crate::device::{Device, SharedDevice, WriteRun, total_len};
 use crate::memory::MemoryDevice;
 use crate::recording::{Event, Recording};
 
@@ -51,6 +51,8 @@ pub struct RecordingDevice {
     /// The bytes before the first event.
     base: Arc<MemoryDevice>,
     log: Mutex<Vec<Event>>,
+    /// Whether it says of itself that it is far, and writes through.
+    is_far: bool,
 }
 
 impl RecordingDevice {
@@ -58,7 +60,14 @@ impl RecordingDevice {
     #[must_use]
     pub fn over(memory: MemoryDevice) -> RecordingDevice {
         let base = Arc::new(memory.snapshot());
-        RecordingDevice { inner: Arc::new(memory), base, log: Mutex::default() }
+        RecordingDevice { inner: Arc::new(memory), base, log: Mutex::default(), is_far: false }
+    }
+
+    /// The same as a device behind a network, which has FUA: see [`Device::is_far`] and
+    /// [`Device::writes_through`].
+    #[must_use]
+    pub fn far(self, is_far: bool) -> RecordingDevice {
+        RecordingDevice { is_far, ..self }
     }
 
     /// Records the requests to any device from now on. Copies its bytes to memory first.
@@ -67,7 +76,7 @@ impl RecordingDevice {
     /// Those of reading the device.
     pub fn new(inner: SharedDevice) -> io::Result<RecordingDevice> {
         let base = Arc::new(MemoryDevice::copy_of(&*inner)?);
-        Ok(RecordingDevice { inner, base, log: Mutex::default() })
+        Ok(RecordingDevice { inner, base, log: Mutex::default(), is_far: false })
     }
 
     /// Adds a number of the caller's choice to the log: see the fault model above.
@@ -148,6 +157,21 @@ impl Device for RecordingDevice {
         self.inner.write_fua(offset, buf)?;
         self.log_write(offset, buf.into(), true, issued_at);
         Ok(())
+    }
+
+    fn write_many_fua(&self, writes: &[WriteRun<'_>]) -> io::Result<()> {
+        for run in writes {
+            self.write_fua(run.offset, &run.bufs.concat())?;
+        }
+        Ok(())
+    }
+
+    fn is_far(&self) -> bool {
+        self.is_far
+    }
+
+    fn writes_through(&self) -> bool {
+        self.is_far
     }
 
     fn punch(&self, offset: u64, len: u64) -> io::Result<bool> {

@@ -2,6 +2,8 @@
 
 use std::fmt;
 use std::io;
+use std::iter::once;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
@@ -9,7 +11,9 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
-use uext4_device::{Device, FlushLatch, WriteRun, about_to_sleep, check_read, check_write};
+use uext4_device::{
+    Device, FlushLatch, ReadRun, WriteRun, about_to_sleep, check_read, check_write,
+};
 
 use crate::answer::{Content, Ticket};
 use crate::error::{Fault, NbdError};
@@ -25,6 +29,8 @@ use crate::wire::STATE_ZERO;
 
 /// Most bytes of one call that are on their way at a time.
 const FLYING_MAX: usize = 16 << 20;
+/// Most bytes of one request to read, so that the connections share a large one.
+const READ_MAX: u32 = 1 << 20;
 /// Longest range of one request without data, in bytes: a disk that has to write its zeroes takes a
 /// moment for them.
 const RANGE_MAX: u64 = 64 << 20;
@@ -165,20 +171,25 @@ impl NbdDevice {
         (offset - offset % unit, (offset + len).next_multiple_of(unit))
     }
 
-    /// Reads whole units.
-    fn read_whole(&self, offset: u64, bufs: &mut [&mut [u8]]) -> io::Result<()> {
-        let most = self.export().request_max;
-        let total: usize = bufs.iter().map(|buf| buf.len()).sum();
+    /// Reads whole units: ranges, which fill the buffers one after the other.
+    fn read_whole(
+        &self,
+        ranges: impl IntoIterator<Item = Range<u64>>,
+        bufs: &mut [&mut [u8]],
+    ) -> io::Result<()> {
+        let most = self.export().request_max.min(READ_MAX);
         let mut scatter = Scatter { bufs, at: 0 };
         let mut calls = Calls::default();
-        let (mut at, end) = (offset, offset + total as u64);
-        while at < end {
-            let len = u32::try_from((end - at).min(most.into())).unwrap_or(most);
-            if calls.bytes + len as usize > FLYING_MAX {
-                calls.next(&mut scatter);
+        for range in ranges {
+            let mut at = range.start;
+            while at < range.end {
+                let len = u32::try_from((range.end - at).min(most.into())).unwrap_or(most);
+                if calls.bytes + len as usize > FLYING_MAX {
+                    calls.next(&mut scatter);
+                }
+                calls.add(self.session.ask(Action::Read, at, len), len as usize);
+                at += u64::from(len);
             }
-            calls.add(self.session.ask(Action::Read, at, len), len as usize);
-            at += u64::from(len);
         }
         calls.all(&mut scatter)
     }
@@ -240,7 +251,7 @@ impl NbdDevice {
         let index = |at: u64| usize::try_from(at - from).unwrap_or(usize::MAX);
         let mut whole = vec![0; index(to)];
         let _alone = self.edges.write();
-        self.read_whole(from, &mut [&mut whole])?;
+        self.read_whole(once(from..to), &mut [&mut whole])?;
         let mut at = index(run.offset);
         for buf in run.bufs {
             whole[at..at + buf.len()].copy_from_slice(buf);
@@ -331,14 +342,32 @@ impl Device for NbdDevice {
         check_read(self.len(), offset, total)?;
         about_to_sleep();
         if self.is_whole(offset, total as u64) {
-            return self.read_whole(offset, bufs);
+            return self.read_whole(once(offset..offset + total as u64), bufs);
         }
         let (from, to) = self.units(offset, total as u64);
         let index = |at: u64| usize::try_from(at - from).unwrap_or(usize::MAX);
         let mut whole = vec![0; index(to)];
-        self.read_whole(from, &mut [&mut whole])?;
+        self.read_whole(once(from..to), &mut [&mut whole])?;
         Scatter { bufs, at: 0 }.take(&whole[index(offset)..][..total]);
         Ok(())
+    }
+
+    fn read_many(&self, reads: &mut [ReadRun<'_>]) -> io::Result<()> {
+        for run in &*reads {
+            check_read(self.len(), run.offset, run.buf.len())?;
+        }
+        if !reads.iter().all(|run| self.is_whole(run.offset, run.buf.len() as u64)) {
+            return reads.iter_mut().try_for_each(|run| self.read_at(run.offset, run.buf));
+        }
+        about_to_sleep();
+        let range = |run: &ReadRun<'_>| run.offset..run.offset + run.buf.len() as u64;
+        let ranges: Vec<Range<u64>> = reads.iter().map(range).collect();
+        let mut bufs: Vec<&mut [u8]> = reads.iter_mut().map(|run| &mut *run.buf).collect();
+        self.read_whole(ranges, &mut bufs)
+    }
+
+    fn is_far(&self) -> bool {
+        true
     }
 
     /// Shared with flushes that wait. A failure is not forgotten: what the server held then may be
@@ -360,6 +389,17 @@ impl Device for NbdDevice {
         let through = self.export().writes_through() || !self.export().flushes();
         self.write_runs(&[WriteRun { offset, bufs: &[buf] }], self.export().writes_through())?;
         if through { Ok(()) } else { self.flush() }
+    }
+
+    fn write_many_fua(&self, writes: &[WriteRun<'_>]) -> io::Result<()> {
+        self.flushes.check()?;
+        let through = self.export().writes_through();
+        self.write_runs(writes, through)?;
+        if through { Ok(()) } else { self.flush() }
+    }
+
+    fn writes_through(&self) -> bool {
+        self.export().writes_through()
     }
 
     fn punch(&self, offset: u64, len: u64) -> io::Result<bool> {

@@ -164,6 +164,10 @@ impl Session {
             state.unflushed.flushed(flush);
             return Ok(None);
         }
+        // A request that is not complete yet is none that a flush covers.
+        if self.up()?.unflushed.is_empty() {
+            return Ok(None);
+        }
         let flush = |state: &mut State| {
             let epoch = state.unflushed.begin_flush();
             Request { action: Action::Flush { epoch }, offset: 0, len: 0 }
@@ -238,6 +242,9 @@ impl Session {
         // What is made once more is known already.
         state.answers += u64::from(!is_replay);
         match (&action, &result) {
+            (Action::Change { durable: true, .. }, Ok(_)) if !is_replay => {
+                state.unflushed.complete_durably(offset, len.into());
+            }
             (Action::Change { change, .. }, Ok(_)) if !is_replay => {
                 state.unflushed.complete(offset, len.into(), change);
             }

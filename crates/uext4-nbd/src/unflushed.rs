@@ -8,9 +8,9 @@
 //! # Invariants
 //! - Pieces do not overlap, so their order does not matter.
 //! - A change is entered when it is complete, so one that fails leaves what it would have replaced.
-//! - A piece goes with a flush only if its change was complete when the flush began. Also a change
-//!   that was durable by itself stays until then: without it, a replay would make the older change
-//!   again that it has replaced.
+//! - A piece goes with a flush only if its change was complete when the flush began. A change that
+//!   is durable by itself takes what it replaces out, and is not kept: where nothing is kept, there
+//!   is nothing to flush.
 //! - No more than twice the bytes are held that are counted: what is left of a piece shares its
 //!   memory only while it is at least half of it.
 
@@ -98,6 +98,16 @@ impl Unflushed {
         self.cut_out(offset, offset + len);
         let piece = Piece { len, change: change.clone(), from: 0, epoch: self.epoch };
         self.put(offset, piece);
+    }
+
+    /// A change that is complete and durable.
+    pub(crate) fn complete_durably(&mut self, offset: u64, len: u64) {
+        self.cut_out(offset, offset + len);
+    }
+
+    /// Whether all that is complete is durable.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
     }
 
     /// A flush begins. It covers what is complete; its number is for [`Self::flushed`].

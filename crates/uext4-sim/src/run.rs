@@ -213,6 +213,11 @@ impl Plan {
         plan
     }
 
+    /// Whether the device says that it is behind a network: a third of the seeds.
+    fn is_far(&self) -> bool {
+        self.seed % 3 == 2
+    }
+
     /// The device as this plan's volume is to see it.
     fn addressed(&self, device: SharedDevice) -> SharedDevice {
         match self.options.dax {
@@ -303,7 +308,7 @@ pub fn record(plan: &Plan, syncs: BrokenSyncs) -> Result<Run, String> {
     let base = plan.shape.format.has_overlay.then(|| memory.clone());
     let medium =
         base.as_ref().map_or_else(|| Ok(memory.snapshot()), |base| overlaid::make(base))?;
-    let recorder = Arc::new(RecordingDevice::over(medium));
+    let recorder = Arc::new(RecordingDevice::over(medium).far(plan.is_far()));
     load.mark_warm(&recorder);
     let (device, journal) = match syncs {
         BrokenSyncs::DroppedFlushes => {

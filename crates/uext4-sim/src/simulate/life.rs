@@ -72,6 +72,8 @@ fn live(
     let discards = plan.parts.has(Part::Trim);
     let seed = plan.case.seed ^ (number as u64) << 32 ^ 0x6d65;
     let medium = Medium::new(image, seed, plan.speed, discards);
+    // A quarter of the seeds.
+    let medium = medium.far(plan.case.seed % 4 == 3);
     let medium = Arc::new(medium.verbose(plan.case.verbose));
     let volume = open(medium.clone(), &life).map_err(|error| vec![format!("open: {error}")])?;
     let threads: Vec<u32> = (0..plan.threads).map(|t| number as u32 * 8 + t + 1).collect();

@@ -41,6 +41,8 @@ pub struct Medium {
     durable: MemoryDevice,
     speed: Speed,
     discards: bool,
+    /// It says of itself that it is behind a network.
+    is_far: bool,
     /// Requests are printed.
     tells: bool,
     state: Mutex<State>,
@@ -141,7 +143,12 @@ impl Medium {
         };
         let state = Mutex::new(state);
         let (now, durable) = (image.snapshot(), image.snapshot());
-        Medium { now, durable, speed, discards, tells: false, state }
+        Medium { now, durable, speed, discards, is_far: false, tells: false, state }
+    }
+
+    /// It says of itself that it is behind a network, and writes through.
+    pub(super) fn far(self, is_far: bool) -> Medium {
+        Medium { is_far, ..self }
     }
 
     /// Requests are printed.
@@ -448,6 +455,18 @@ impl Device for Medium {
             self.land(number)?;
         }
         failed
+    }
+
+    fn write_many_fua(&self, writes: &[WriteRun<'_>]) -> io::Result<()> {
+        writes.iter().try_for_each(|run| self.write_fua(run.offset, &run.bufs.concat()))
+    }
+
+    fn is_far(&self) -> bool {
+        self.is_far
+    }
+
+    fn writes_through(&self) -> bool {
+        self.is_far
     }
 
     fn flush(&self) -> io::Result<()> {

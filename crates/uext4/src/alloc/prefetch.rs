@@ -27,6 +27,10 @@ impl Space {
             return;
         };
         self.shared.counters.add(Count::Prefetched, ahead.len() as u64);
+        if self.cache.is_far() {
+            let kind = |&(block, group)| (block, BlockKind::BlockBitmap(group));
+            return self.cache.read_ahead(ahead.iter().map(kind));
+        }
         let read = |groups: &[(BlockNo, GroupNo)]| {
             for &(block, group) in groups {
                 let _ = self.cache.read(block, BlockKind::BlockBitmap(group));

@@ -19,10 +19,12 @@ use crate::injected_faults::Fault;
 use crate::journal::Handle;
 use std::ops::Range;
 use std::sync::Arc;
-use uext4_ondisk::{GroupFlags, Ino, RawGroupDesc, bitmap};
+use uext4_ondisk::{BlockNo, GroupFlags, Ino, RawGroupDesc, bitmap};
 
 /// Blocks of a table that one handle zeroes.
 const BLOCKS_PER_HANDLE: u32 = 16;
+/// Blocks of a table that are read at a time where reads take long.
+const READ_AHEAD_BLOCKS: u32 = 32;
 
 impl Space {
     /// How many slots at the start of a group's table hold inodes or zeroes.
@@ -61,6 +63,27 @@ impl Space {
         Ok(index.saturating_sub(written).div_ceil(self.layout.inodes_per_block()))
     }
 
+    /// The block of an inode table that begins with inode `first`. Where reads take long its
+    /// neighbours are read with it, as by the kernel's `inode_readahead_blks`.
+    ///
+    /// # Errors
+    /// Those of [`Cache::read`](crate::cache::Cache::read).
+    pub(crate) fn read_table_block(&self, block: BlockNo, first: Ino) -> Result<Arc<Buffer>> {
+        if self.cache.is_far()
+            && !self.cache.has_buffer(block)
+            && let Some((group, index)) = self.layout.group_of_ino(first)
+        {
+            let per_block = self.layout.inodes_per_block();
+            let from = index / per_block / READ_AHEAD_BLOCKS * READ_AHEAD_BLOCKS;
+            let end = self.layout.inodes_per_group / per_block;
+            self.cache.read_ahead((from..end.min(from + READ_AHEAD_BLOCKS)).map(|at| {
+                let first = self.layout.ino_of(group, at * per_block);
+                (self.inode_table(group).plus(u64::from(at)), BlockKind::InodeTable { first })
+            }));
+        }
+        self.cache.read(block, BlockKind::InodeTable { first })
+    }
+
     /// Blocks of the table that hold `slots`.
     pub(super) fn read_slots(&self, group: GroupNo, slots: Range<u32>) -> Result<Vec<Arc<Buffer>>> {
         if slots.is_empty() || Fault::UninitializedSlots.is_injected() {
@@ -69,8 +92,7 @@ impl Space {
         let per_block = self.layout.inodes_per_block();
         let read = |index: u32| {
             let block = self.inode_table(group).plus(u64::from(index));
-            let first = self.layout.ino_of(group, index * per_block);
-            self.cache.read(block, BlockKind::InodeTable { first })
+            self.read_table_block(block, self.layout.ino_of(group, index * per_block))
         };
         (slots.start / per_block..slots.end.div_ceil(per_block)).map(read).collect()
     }

@@ -15,6 +15,7 @@ mod dirty;
 mod logged;
 mod page_set;
 mod pages;
+mod read_ahead;
 mod seal;
 mod spare;
 mod throttle;
@@ -31,7 +32,7 @@ use crate::error::{Error, Result};
 use crate::injected_faults::Fault;
 use crate::invariants::Invariants;
 use crate::sync::{LockRank, Mutex};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -53,6 +54,10 @@ pub struct Cache {
     shards: Box<[Mutex<Shard>]>,
     shard_blocks_max: usize,
     misses: AtomicU64,
+    /// Whether the device is far, so that blocks are read ahead.
+    is_far: bool,
+    /// Blocks that are being read ahead.
+    ahead: Mutex<FxHashSet<BlockNo>>,
     invariants: Arc<Invariants>,
 }
 
@@ -61,6 +66,8 @@ struct Shard {
     buffers: FxHashMap<BlockNo, Arc<Buffer>>,
     /// Second-chance queue of the blocks in `buffers`. May name blocks that are gone.
     clock: VecDeque<BlockNo>,
+    /// Number of buffers that have left.
+    departures: u64,
 }
 
 impl Cache {
@@ -70,6 +77,8 @@ impl Cache {
         let blocks = budget_bytes / u64::from(layout.block_size);
         let shard_blocks = usize::try_from(blocks).unwrap_or(usize::MAX) / SHARD_COUNT;
         Self {
+            is_far: device.is_far(),
+            ahead: Mutex::new(LockRank::Leaf, FxHashSet::default()),
             device,
             sealer: Sealer::new(&layout),
             layout,
@@ -207,7 +216,7 @@ impl Cache {
 
     /// Drops the buffer of a freed block.
     pub(crate) fn remove(&self, block: BlockNo) -> Option<Arc<Buffer>> {
-        self.shard(block).lock().buffers.remove(&block)
+        self.shard(block).lock().remove(block)
     }
 
     fn shard(&self, block: BlockNo) -> &Mutex<Shard> {
@@ -241,7 +250,7 @@ impl Cache {
             if Arc::strong_count(buffer) > 1 || buffer.take_touch() {
                 shard.clock.push_back(block);
             } else {
-                shard.buffers.remove(&block);
+                shard.remove(block);
             }
         }
     }
@@ -249,12 +258,18 @@ impl Cache {
     fn remove_if_same(&self, buffer: &Arc<Buffer>) {
         let mut shard = self.shard(buffer.block()).lock();
         if shard.buffers.get(&buffer.block()).is_some_and(|b| Arc::ptr_eq(b, buffer)) {
-            shard.buffers.remove(&buffer.block());
+            shard.remove(buffer.block());
         }
     }
 }
 
 impl Shard {
+    fn remove(&mut self, block: BlockNo) -> Option<Arc<Buffer>> {
+        let removed = self.buffers.remove(&block);
+        self.departures += u64::from(removed.is_some());
+        removed
+    }
+
     fn insert(&mut self, buffer: &Arc<Buffer>) {
         if self.buffers.insert(buffer.block(), Arc::clone(buffer)).is_none() {
             self.clock.push_back(buffer.block());

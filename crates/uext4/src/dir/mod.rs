@@ -21,6 +21,7 @@ mod leaf;
 mod listing;
 mod lookup;
 mod names;
+mod read_ahead;
 mod strays;
 mod view;
 mod wanted;
@@ -30,6 +31,7 @@ pub use insert::Insertion;
 pub(crate) use insert::leave_inode;
 pub use listing::{DirEntry, read};
 pub use lookup::{FoundEntry, init, init_credits, is_empty, is_respelling, lookup, parent_entry};
+pub(crate) use read_ahead::read_ahead;
 
 #[cfg(test)]
 mod tests;

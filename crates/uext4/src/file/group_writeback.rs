@@ -23,12 +23,16 @@ use crate::injected_faults::Fault;
 use crate::inode::InodeRef;
 use crate::stats::WaitFor;
 use crate::sync::atomic::Ordering;
+use crate::sync::time::Instant;
 use crate::sync::{Condvar, LockRank, Mutex};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Most syncs of a group.
 const GROUP_MAX: usize = 1024;
+/// The part of a commit's time for which a group is gathered where commits take round trips.
+const GATHER_PART: u32 = 8;
 
 /// How far a shared pass has brought an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +47,8 @@ pub(super) enum Persistence {
 #[derive(Debug)]
 pub(super) struct GroupWriteback {
     queue: Mutex<WaitQueue>,
+    /// Wakes the thread that gathers a group.
+    joined: Condvar,
     slots_max: usize,
 }
 
@@ -50,6 +56,8 @@ pub(super) struct GroupWriteback {
 struct WaitQueue {
     slots_taken: usize,
     waiters: VecDeque<Arc<Waiter>>,
+    /// Number of syncs that the last group served, or left waiting: so many may come again.
+    expected: usize,
 }
 
 /// A sync that could not run a pass at once.
@@ -85,7 +93,8 @@ impl Default for GroupWriteback {
     fn default() -> Self {
         // One more than processors, because a pass spends half of its time waiting for the device.
         let slots_max = crate::sync::thread::processors() + 1;
-        Self { queue: Mutex::new(LockRank::Leaf, WaitQueue::default()), slots_max }
+        let queue = Mutex::new(LockRank::Leaf, WaitQueue::default());
+        Self { queue, joined: Condvar::new(), slots_max }
     }
 }
 
@@ -100,17 +109,26 @@ impl GroupWriteback {
         if queue.slots_taken < self.slots_max && !is_in_pass(inode) {
             queue.slots_taken += 1;
             note_pass(inode, true);
-            let (inodes, followers) = (vec![inode.clone()], Vec::new());
-            return Ok(WritebackSlot { group_writeback: self, inodes, followers });
+            return Ok(WritebackSlot::of(self, inode));
         }
-        let waiter = Arc::new(Waiter {
-            inode: inode.clone(),
-            data_only,
-            order: Mutex::new(LockRank::Leaf, None),
-            wake: Condvar::new(),
-        });
+        let waiter = Waiter::new(inode, data_only);
         queue.waiters.push_back(Arc::clone(&waiter));
+        drop(queue);
+        self.joined.notify_all();
         Err(waiter)
+    }
+
+    /// Waits until as many syncs have come as the last group served, but no longer than `most`.
+    fn gather(&self, most: Duration) {
+        let mut queue = self.queue.lock();
+        let end = Instant::now() + most;
+        while queue.waiters.len() + 1 < queue.expected {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            self.joined.wait_for(&mut queue, left);
+        }
     }
 }
 
@@ -151,6 +169,15 @@ fn note_pass(inode: &InodeRef, runs: bool) {
 }
 
 impl Waiter {
+    fn new(inode: &InodeRef, data_only: bool) -> Arc<Self> {
+        Arc::new(Self {
+            inode: inode.clone(),
+            data_only,
+            order: Mutex::new(LockRank::Leaf, None),
+            wake: Condvar::new(),
+        })
+    }
+
     fn wait(&self) -> Order {
         let mut order = self.order.lock();
         loop {
@@ -168,19 +195,27 @@ impl Waiter {
 }
 
 impl<'a> WritebackSlot<'a> {
-    /// The slot that a leader was handed, with the waiters that it serves as followers.
-    fn of_leader(group_writeback: &'a GroupWriteback, own: &InodeRef) -> Self {
-        let followers = group_writeback.queue.lock().take_followers(own);
-        let others = followers.iter().map(|follower| &follower.inode);
-        let mut inodes: Vec<_> = std::iter::once(own).chain(others).cloned().collect();
-        inodes.sort_unstable_by_key(|inode| inode.ino());
-        inodes.dedup_by_key(|inode| inode.ino());
-        Self { group_writeback, inodes, followers }
+    /// The slot that the caller was given, for a pass over its inode.
+    fn of(group_writeback: &'a GroupWriteback, own: &InodeRef) -> Self {
+        Self { group_writeback, inodes: vec![own.clone()], followers: Vec::new() }
     }
 
-    /// Hands the slot on, and returns the followers that the pass has served. Those that are to go
-    /// `alone` are woken.
-    fn end(mut self, alone: &[InodeRef]) -> Followers {
+    /// Takes the waiters that the pass serves as followers.
+    fn take_followers(&mut self) {
+        {
+            let mut queue = self.group_writeback.queue.lock();
+            self.followers = queue.take_followers(&self.inodes[0]);
+            queue.expected = self.followers.len() + 1;
+        }
+        let others = self.followers.iter().map(|follower| follower.inode.clone());
+        self.inodes.extend(others);
+        self.inodes.sort_unstable_by_key(|inode| inode.ino());
+        self.inodes.dedup_by_key(|inode| inode.ino());
+    }
+
+    /// Takes the followers that the pass has served. Those that are to go `alone` stay, and are
+    /// woken when the slot is dropped.
+    fn take_served(&mut self, alone: &[InodeRef]) -> Followers {
         let goes_alone = |waiter: &Waiter| contains(alone, &waiter.inode);
         let (left, served) = self.followers.drain(..).partition(|waiter| goes_alone(waiter));
         self.followers = left;
@@ -197,6 +232,7 @@ impl Drop for WritebackSlot<'_> {
         let next = {
             let mut queue = self.group_writeback.queue.lock();
             self.inodes.iter().for_each(|inode| note_pass(inode, false));
+            queue.expected += queue.waiters.len();
             let next = queue.pop_leader();
             queue.slots_taken -= usize::from(next.is_none());
             next
@@ -239,6 +275,9 @@ impl Syncs {
             return written();
         }
         let waiter = match self.group_writeback.join(inode, data_only) {
+            Ok(slot) if self.context.journal().commits_beside_data() => {
+                return self.lead_group(&Waiter::new(inode, data_only), slot);
+            }
             Ok(_slot) => return written(),
             Err(waiter) => waiter,
         };
@@ -247,15 +286,27 @@ impl Syncs {
             waiter.wait()
         };
         match order {
-            Order::Lead => self.lead_group(&waiter),
+            Order::Lead => {
+                let slot = WritebackSlot::of(&self.group_writeback, inode);
+                self.lead_group(&waiter, slot)
+            }
             Order::Return(persistence) => Ok(persistence),
             Order::GoAlone => written(),
         }
     }
 
-    /// Writes back the inodes of all waiters and makes them durable.
-    fn lead_group(&self, own: &Arc<Waiter>) -> Result<Persistence> {
-        let slot = WritebackSlot::of_leader(&self.group_writeback, &own.inode);
+    /// Writes back the inodes of all waiters and makes them durable. Where a commit takes round
+    /// trips, the group is gathered first, and the slot is kept until it is durable: groups that
+    /// overlap would share neither data nor commit.
+    fn lead_group(&self, own: &Arc<Waiter>, mut slot: WritebackSlot<'_>) -> Result<Persistence> {
+        let journal = self.context.journal();
+        let keeps = journal.commits_beside_data();
+        if keeps {
+            self.group_writeback.gather(journal.average_commit() / GATHER_PART);
+        }
+        slot.take_followers();
+        let members = std::iter::once(own).chain(&slot.followers);
+        self.begin_commit(members.map(|waiter| (&waiter.inode, waiter.data_only)));
         let alone = match &slot.inodes[..] {
             // Nothing is gained by trying its lock.
             [inode] => {
@@ -264,7 +315,8 @@ impl Syncs {
             }
             inodes => self.try_write_back_group(inodes).into_iter().cloned().collect(),
         };
-        let mut followers = slot.end(&alone);
+        let mut followers = slot.take_served(&alone);
+        let _kept = keeps.then_some(slot);
         if contains(&alone, &own.inode) {
             drop(followers);
             self.write_back(&own.inode)?;

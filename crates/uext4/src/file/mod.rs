@@ -25,6 +25,7 @@ mod delete;
 mod direct;
 mod encrypted;
 mod expiry;
+mod far_reads;
 mod gate;
 mod group_writeback;
 mod inline;

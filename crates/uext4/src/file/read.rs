@@ -6,6 +6,7 @@
 //! journaled data, newer block images are put over what the device returns.
 
 use super::FileContext;
+use super::far_reads::{FarReads, SLACK, WINDOW_MAX, WINDOW_MIN};
 use super::inline;
 use super::journaled::JournaledData;
 use super::page_bytes::within;
@@ -32,6 +33,7 @@ pub(crate) struct PageReader {
     journaled: Arc<JournaledData>,
     reclaim: Arc<Reclaim>,
     pub(super) verified: VerifiedBlocks,
+    far_reads: FarReads,
 }
 
 impl PageReader {
@@ -42,7 +44,8 @@ impl PageReader {
     ) -> Self {
         let (context, journaled) = (Arc::clone(context), Arc::clone(journaled));
         let verified = VerifiedBlocks::new();
-        Self { context, journaled, reclaim: Arc::clone(reclaim), verified }
+        let far_reads = FarReads::new();
+        Self { context, journaled, reclaim: Arc::clone(reclaim), verified, far_reads }
     }
 
     /// Reads from byte `offset` into `buf`; returns how many bytes, fewer only at the end of the
@@ -169,14 +172,24 @@ impl PageReader {
             self.context.zero_out(at, run_end, offset, buf);
             return Ok(run_end);
         };
+        let is_far = self.context.cache().is_far();
+        // A reader that asks for much at a time needs no pages that nobody reads again.
+        let asks_little = buf.len() < READ_CHUNK_BYTES as usize;
+        let reads_ahead = is_far && asks_little && ahead > last && !inode.is_dax();
+        let turn = if reads_ahead { self.far_reads.turn(inode.ino()) } else { None };
+        if reads_ahead && turn.is_none() {
+            return Ok(at);
+        }
         let is_whole = offset == 0 && offset + buf.len() as u64 >= inode.size();
-        if is_whole || buf.len() >= DIRECT_READ_BYTES || inode.is_dax() {
+        let is_large = buf.len() >= DIRECT_READ_BYTES && !reads_ahead;
+        if is_whole || is_large || inode.is_dax() {
             let run_end = run_end.min(last);
             self.read_past(inode, at, run_end, block, offset, buf)?;
             return Ok(run_end);
         }
         inode.disable_direct_fast_path();
-        let most = u32::try_from(READ_CHUNK_BYTES / self.context.block_size()).unwrap_or(1);
+        let chunk = if is_far { WINDOW_MAX.into() } else { READ_CHUNK_BYTES };
+        let most = u32::try_from(chunk / self.context.block_size()).unwrap_or(1);
         let run_end = run_end.min(at.plus(most));
         let images = self.read_blocks(inode, at, block, run_end.get() - at.get())?;
         let mut pages = inode.pages();
@@ -300,9 +313,15 @@ impl PageReader {
     /// the request.
     fn read_ahead(&self, inode: &Inode, offset: u64, end: u64, size: u64) -> FileBlock {
         let mut pages = inode.pages();
-        let sequential = offset == 0 || pages.read_ahead_at == offset;
+        let is_far = self.context.cache().is_far();
+        let slack = if is_far { SLACK } else { 0 };
+        let sequential = offset == 0 || offset.abs_diff(pages.read_ahead_at) <= slack;
         pages.read_ahead_at = end;
-        let until = if sequential { end.saturating_add(READ_AHEAD_BYTES).min(size) } else { end };
+        let window = match sequential && is_far {
+            true => pages.next_window(WINDOW_MIN..=WINDOW_MAX, offset == 0),
+            false => READ_AHEAD_BYTES,
+        };
+        let until = if sequential { end.saturating_add(window).min(size) } else { end };
         self.context.block_from(until)
     }
 }

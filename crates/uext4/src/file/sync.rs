@@ -79,6 +79,28 @@ impl Syncs {
         written.map_or(Ok(()), |epoch| journal.flush_gate().cover(epoch))
     }
 
+    /// Begins the commit that these syncs need before their data is written, where both take round
+    /// trips: the data of blocks that are mapped already need not be on the device before the
+    /// commit, which brings only times. Other data has to be, and then nothing is done here. What
+    /// fails here fails again in [`Syncs::make_durable`].
+    pub(super) fn begin_commit<'a>(
+        &self,
+        syncs: impl Iterator<Item = (&'a InodeRef, bool)> + Clone,
+    ) {
+        let journal = self.context.journal();
+        if !journal.commits_beside_data() || !syncs.clone().all(|(inode, _)| is_overwritten(inode))
+        {
+            return;
+        }
+        let tids = syncs.filter(|(_, data_only)| !data_only).filter_map(|(inode, _)| {
+            self.write_times(inode).ok()?;
+            inode.sync_tid(false)
+        });
+        if let Some(tid) = tids.reduce(later) {
+            journal.begin_commit(tid);
+        }
+    }
+
     /// Makes a change of a file durable if the file has the SYNC flag. Called at the end of the
     /// change, with no lock held.
     pub(crate) fn honour_sync_flag(&self, inode: &InodeRef) -> Result<()> {
@@ -226,4 +248,15 @@ impl Syncs {
         }
         space.reclaim_blocks(releases)
     }
+}
+
+/// Whether the dirty pages of a file go to blocks that are mapped and written, and its size is in
+/// the inode table.
+fn is_overwritten(inode: &InodeRef) -> bool {
+    let has_size = {
+        let attributes = inode.attributes();
+        attributes.disk_size >= attributes.size
+    };
+    let pages = inode.pages();
+    has_size && pages.reserved == 0 && pages.converting == 0
 }

@@ -53,6 +53,7 @@ use crate::quota::{Owners, QuotaHold};
 use crate::sync::state::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{LockRank, Mutex, MutexGuard, OnceLock, RwLock};
 use slot::SlotPlace;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use uext4_ondisk::checksum::InodeSeed;
 use uext4_ondisk::{FileBlock, FileKind, GroupNo, Incompat, Ino, InodeFlags};
@@ -122,9 +123,19 @@ pub struct FilePages {
     pub dirty_since_ms: u64,
     /// Byte at which a sequential reader would continue.
     pub read_ahead_at: u64,
+    /// Bytes that were last read ahead of it, where reads take long.
+    window: u32,
 }
 
 impl FilePages {
+    /// How many bytes to read ahead, where reads take long: twice as many as last time, or the
+    /// least for a reader that begins.
+    pub(crate) fn next_window(&mut self, range: RangeInclusive<u32>, begins: bool) -> u64 {
+        let next = if begins { *range.start() } else { self.window.saturating_mul(2) };
+        self.window = next.clamp(*range.start(), *range.end());
+        self.window.into()
+    }
+
     /// Blocks or clusters for which space is reserved, and which are not mapped yet.
     pub(crate) fn unmapped(&self) -> u32 {
         self.reserved.saturating_sub(self.charged)
@@ -285,6 +296,7 @@ impl Inode {
             reserved_end: FileBlock(0),
             dirty_since_ms: 0,
             read_ahead_at: 0,
+            window: 0,
         };
         // The inode may have been in memory before, and may have left data that is written and not
         // flushed.

@@ -5,7 +5,7 @@
 
 use super::{Attributes, ExtentRoot, Inode, InodeContext, has_tree_form, values};
 use crate::alloc::Space;
-use crate::cache::{BlockKind, Buffer};
+use crate::cache::Buffer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::journal::Handle;
 use crate::sync::state::Ordering;
@@ -36,8 +36,8 @@ impl SlotPlace {
         Ok(Self { block, slot, first: Ino(ino.get() - slot) })
     }
 
-    fn kind(self) -> BlockKind {
-        BlockKind::InodeTable { first: self.first }
+    fn read(self, space: &Space) -> Result<Arc<Buffer>> {
+        space.read_table_block(self.block, self.first)
     }
 }
 
@@ -47,7 +47,7 @@ impl SlotPlace {
 /// `NotFound` for a number that does not exist; `Corrupt`; a device failure.
 pub(crate) fn table_block_of(context: &InodeContext, ino: Ino) -> Result<Arc<Buffer>> {
     let place = SlotPlace::of(&context.space, ino)?;
-    context.cache.read(place.block, place.kind())
+    place.read(&context.space)
 }
 
 /// Writes a slot of the inode table as `compose` makes it from what it holds. The inode is not in
@@ -62,7 +62,7 @@ pub(crate) fn put_slot(
     compose: impl FnOnce(&mut [u8]),
 ) -> Result<()> {
     let place = SlotPlace::of(&context.space, ino)?;
-    let buffer = context.cache.read(place.block, place.kind())?;
+    let buffer = place.read(&context.space)?;
     let size = context.space.layout().inode_size as usize;
     let at = place.slot as usize * size;
     compose(&mut handle.write_slot(&buffer, place.slot)?[at..at + size]);
@@ -78,7 +78,7 @@ impl Inode {
         let space = &context.space;
         let place = SlotPlace::of(space, ino)?;
         let layout = space.layout();
-        let buffer = context.cache.read(place.block, place.kind())?;
+        let buffer = place.read(&context.space)?;
         let size = layout.inode_size as usize;
         let guard = buffer.read();
         let bytes = &guard[place.slot as usize * size..(place.slot as usize + 1) * size];
@@ -144,7 +144,7 @@ impl Inode {
     /// # Errors
     /// A device failure.
     pub fn table_block(&self) -> Result<Arc<Buffer>> {
-        self.cache().read(self.place.block, self.place.kind())
+        self.place.read(self.space())
     }
 
     /// Changes attributes and writes the inode into its table block, which the caller holds. Costs

@@ -324,13 +324,14 @@ impl Journal {
         self.check(fills, "a transaction fills the blocks of the log that it has")?;
         self.stats.log_blocks.fetch_add(blocks.len() as u64, Ordering::Relaxed);
         let commit = self.format.commit_block(closed.tid);
+        let through = self.config.barrier && self.map.writes_through();
         let mut views: Vec<&[u8]> = blocks.iter().map(|block| &**block).collect();
         if self.config.journal_async_commit {
             // Checksums tell a replay whether the whole transaction arrived. The flush comes before
             // any thread is told that the transaction is durable.
             views.push(&commit);
         }
-        let at = self.map.write(closed.start, &views)?;
+        let at = self.map.write(closed.start, &views, through)?;
         phases.end(&self.stats.log_write);
         stage("log flush");
         self.flush_before_commit_block()?;

@@ -16,6 +16,7 @@ use crate::stats::WaitFor;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::time::Instant;
 use crate::sync::{Condvar, LockRank, Mutex};
+use std::time::Duration;
 use uext4_ondisk::Tid;
 
 /// The waiting syncs, indexed by the low bit of the transaction they wait for.
@@ -149,6 +150,23 @@ impl Journal {
     /// Requests an immediate commit of the running transaction, without waiting for it.
     pub fn request_commit(&self) {
         self.request(self.running_state.load().tid, Urgency::AtOnce);
+    }
+
+    /// Whether a commit and the data of overwritten blocks are best on their way at the same time.
+    pub(crate) fn commits_beside_data(&self) -> bool {
+        self.has_log() && !self.map.is_apart() && self.map.writes_through()
+    }
+
+    /// The average time of a commit.
+    pub(crate) fn average_commit(&self) -> Duration {
+        self.stats.average_commit()
+    }
+
+    /// Requests the commit of transaction `tid`, without waiting for it or for more syncs.
+    pub(crate) fn begin_commit(&self, tid: Tid) {
+        if !self.is_durable(tid) {
+            self.request(tid, Urgency::AtOnce);
+        }
     }
 
     pub(super) fn request(&self, tid: Tid, urgency: Urgency) {

@@ -151,7 +151,7 @@ impl LeftFastCommits {
         let mut blocks = format.encode(self.tid, &images, &BTreeSet::new());
         blocks.push(Cow::Owned(commit));
         let views: Vec<&[u8]> = blocks.iter().skip(1).map(|block| &**block).collect();
-        map.write(map.after(self.at, 1), &views)?;
+        map.write(map.after(self.at, 1), &views, false)?;
         flush()?;
         stage("fast commits: first block");
         map.write_block(self.at, &blocks[0], true)?;

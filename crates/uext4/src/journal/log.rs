@@ -57,6 +57,12 @@ impl LogMap {
         self.flush()
     }
 
+    /// Whether the log is best written durably at once: the flush before the commit block then has
+    /// nothing left to do, if no data was written beside it.
+    pub(super) fn writes_through(&self) -> bool {
+        self.device.writes_through()
+    }
+
     /// Makes what was written to the log durable, and all else on its device.
     pub(super) fn flush(&self) -> Result<()> {
         self.device.flush().map_err(|e| Error::io("flushing the journal's device", e))
@@ -94,7 +100,8 @@ impl LogMap {
 
     /// Writes `blocks` from journal block `first` on, wrapping at the end of the ring: one vectored
     /// write for each contiguous piece, all in one call. Returns the position after the last block.
-    pub(super) fn write(&self, first: u32, mut blocks: &[&[u8]]) -> Result<u32> {
+    /// With `durable` they are in no volatile cache then.
+    pub(super) fn write(&self, first: u32, mut blocks: &[&[u8]], durable: bool) -> Result<u32> {
         let mut at = first;
         let mut runs = Vec::with_capacity(2);
         while !blocks.is_empty() {
@@ -105,9 +112,11 @@ impl LogMap {
             at = self.after(at, bufs.len() as u32);
             blocks = later;
         }
-        self.device
-            .write_many(&runs)
-            .map_err(|e| Error::io(format!("writing journal blocks from {first} on"), e))?;
+        let written = match durable {
+            true => self.device.write_many_fua(&runs),
+            false => self.device.write_many(&runs),
+        };
+        written.map_err(|e| Error::io(format!("writing journal blocks from {first} on"), e))?;
         Ok(at)
     }
 
@@ -235,7 +244,7 @@ mod tests {
         let map = map();
         let blocks: Vec<Vec<u8>> = (0..6).map(|i| vec![i; 1024]).collect();
         let views: Vec<&[u8]> = blocks.iter().map(Vec::as_slice).collect();
-        assert_eq!(map.write(9, &views).unwrap(), 4);
+        assert_eq!(map.write(9, &views, false).unwrap(), 4);
         let mut read = vec![0; 1024];
         for (i, at) in [9, 10, 11, 1, 2, 3].into_iter().enumerate() {
             map.read(at, &mut read).unwrap();

@@ -24,12 +24,14 @@ mod remove;
 mod rename;
 mod set_id;
 mod symlink;
+mod walk_ahead;
 
 pub use attr::{Attr, Device, SetAttr, SetTime};
 pub use create::{NewInode, Owner};
 pub use open_file::OpenFile;
 pub use rename::RenameMode;
 pub use set_id::{Privs, removing_privs};
+pub(crate) use walk_ahead::WalkQueue;
 
 use crate::cache::Buffer;
 use crate::dir;
@@ -50,13 +52,23 @@ pub struct Vfs {
     /// Held while an entry moves between directories, so that the shape of the tree is stable.
     rename: Mutex<()>,
     pub(crate) calls: Calls,
+    /// Where the device is far: directories to be read before they are listed.
+    walk_queue: Option<Arc<WalkQueue>>,
 }
 
 impl Vfs {
     /// Operations over `files`.
     #[must_use]
     pub fn new(files: Arc<Files>) -> Self {
-        Self { files, rename: Mutex::new(LockRank::Rename, ()), calls: Calls::default() }
+        let is_far = files.context.cache().is_far();
+        let walk_queue = is_far.then(|| Arc::new(WalkQueue::new()));
+        let rename = Mutex::new(LockRank::Rename, ());
+        Self { files, rename, calls: Calls::default(), walk_queue }
+    }
+
+    /// Directories to be read before they are listed; `None` where it does not pay.
+    pub(crate) fn walk_queue(&self) -> Option<&Arc<WalkQueue>> {
+        self.walk_queue.as_ref()
     }
 
     /// An inode by number.
@@ -177,7 +189,37 @@ impl Vfs {
         expect_directory(dir)?;
         let _shared = dir.lock().read();
         self.files.context.note_access(dir, true);
-        dir::read(dir, cursor, visit)
+        match &self.walk_queue {
+            Some(queue) => self.read_dir_ahead(dir, cursor, visit, queue),
+            None => dir::read(dir, cursor, visit),
+        }
+    }
+
+    /// As [`Vfs::read_dir`], under the directory's lock. The rest of the directory is read with its
+    /// first block, and those of its subdirectories that are not in memory are queued.
+    fn read_dir_ahead(
+        &self,
+        dir: &InodeRef,
+        cursor: u64,
+        visit: &mut dyn FnMut(dir::DirEntry<'_>) -> bool,
+        queue: &WalkQueue,
+    ) -> Result<()> {
+        if cursor == 0 {
+            // What fails here fails again below, where it matters.
+            let _ = dir::read_ahead(dir);
+        }
+        let mut below = Vec::new();
+        dir::read(dir, cursor, &mut |entry| {
+            let is_below = !matches!(entry.name, b"." | b"..");
+            let goes_on = visit(entry);
+            if goes_on && is_below && entry.kind == Some(FileKind::Directory) {
+                below.push(entry.ino);
+            }
+            goes_on
+        })?;
+        below.retain(|ino| self.files.context.table.find(*ino).is_none());
+        queue.add(&below);
+        Ok(())
     }
 
     /// Sets an extended attribute, or removes it (`None`).

@@ -21,6 +21,7 @@ mod path;
 mod quota;
 mod stats;
 mod superblock;
+mod walk_ahead;
 
 use crate::alloc::{FreeRun, Space};
 use crate::cache::PageBudget;
@@ -45,6 +46,7 @@ use superblock::LiveSuperblock;
 use uext4_device::SharedDevice;
 use uext4_ondisk::extent::Extent;
 use uext4_ondisk::{BlockNo, FileBlock, GroupNo, Layout, RawGroupDesc, RawSuperblock};
+use walk_ahead::WalkAhead;
 
 /// A mounted file system. Clones share it.
 #[derive(Clone, Debug)]
@@ -60,6 +62,8 @@ struct Inner {
     claim: Option<Claim>,
     read_only_reason: Option<String>,
     flusher: Mutex<Option<Flusher>>,
+    /// Where the device is far: reads directories before they are listed.
+    walk_ahead: Mutex<Option<WalkAhead>>,
     recovery: RecoveryReport,
     orphan_problems: Vec<Error>,
     /// The result of closing the volume. The lock is held while it is closed, so that other callers
@@ -165,7 +169,7 @@ impl Volume {
     pub fn abandon(self) {
         self.inner.end.lock().get_or_insert(Ok(()));
         self.inner.vfs.files.context.set_read_only();
-        self.inner.stop_flusher();
+        self.inner.stop_threads();
         let cause = Error::new(ErrorKind::ReadOnly, "the volume was abandoned");
         self.space().journal().stop_threads(cause);
         if let Some(claim) = &self.inner.claim {
@@ -368,9 +372,11 @@ impl Volume {
 }
 
 impl Inner {
-    fn stop_flusher(&self) {
+    fn stop_threads(&self) {
+        let walk_ahead = self.walk_ahead.lock().take();
+        // Joins the threads, which must not be done under the lock.
+        drop(walk_ahead);
         let flusher = self.flusher.lock().take();
-        // Joins the thread, which must not be done under the lock.
         drop(flusher);
     }
 
@@ -392,7 +398,7 @@ impl Inner {
     fn end_once(&self, nameless: FilesWithoutName) -> Result<()> {
         let files = &self.vfs.files;
         let stopped = files.context.stop_calls();
-        self.stop_flusher();
+        self.stop_threads();
         let journal = files.context.space.journal();
         if self.superblock.read_only_mount {
             files.context.note_clean_end();

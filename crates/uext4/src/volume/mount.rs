@@ -4,6 +4,7 @@ use super::fast_commit;
 use super::flusher::Flusher;
 use super::mmp::Claim;
 use super::superblock::{self, LiveSuperblock};
+use super::walk_ahead::WalkAhead;
 use super::{Inner, RecoveryReport, Volume};
 use crate::alloc::Space;
 use crate::cache::{Cache, PageBudget};
@@ -378,13 +379,16 @@ fn assemble(opened: Opened, mut options: MountOptions, purpose: Purpose) -> Resu
             })?)
         }
     };
+    let vfs = Arc::new(Vfs::new(files));
+    let walk_ahead = WalkAhead::start(&vfs);
     Ok(Volume {
         inner: Arc::new(Inner {
-            vfs: Arc::new(Vfs::new(files)),
+            vfs,
             superblock: live,
             claim,
             read_only_reason: reason,
             flusher: Mutex::new(LockRank::Leaf, flusher),
+            walk_ahead: Mutex::new(LockRank::Leaf, walk_ahead),
             recovery: RecoveryReport {
                 transactions,
                 blocks,

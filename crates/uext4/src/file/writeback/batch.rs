@@ -24,6 +24,9 @@ use uext4_ondisk::{BlockNo, FileBlock};
 
 /// Most buffers in one device write.
 const IO_PAGES: usize = 512;
+/// Most writes, and pages, that are made durable one by one where a flush takes long.
+const THROUGH_WRITES_MAX: usize = 16;
+const THROUGH_PAGES_MAX: usize = 256;
 
 /// The share of one inode in a writeback pass.
 pub(in crate::file) struct Part<'a> {
@@ -289,11 +292,15 @@ impl Writeback {
             next = run.start.plus(len as u64);
         }
         flush(from, to, start, &mut writes);
-        self.space
-            .journal()
-            .cache()
-            .device()
-            .write_many(&writes)
+        let device = self.space.journal().cache().device();
+        // A flush costs a round trip, which a few durable writes save the sync that follows.
+        let through = device.writes_through()
+            && writes.len() <= THROUGH_WRITES_MAX
+            && views.len() <= THROUGH_PAGES_MAX
+            && self.barrier;
+        let written =
+            if through { device.write_many_fua(&writes) } else { device.write_many(&writes) };
+        written
             .or_else(|e| if Fault::SwallowedError.is_injected() { Ok(()) } else { Err(e) })
             .map_err(|e| Error::io(format!("writing {} runs from block {start}", writes.len()), e))
     }

@@ -41,6 +41,8 @@ pub(super) struct Writeback {
     /// Conversions are widened to small unwritten neighbours, which are zeroed.
     widens: bool,
     widen_bytes_max: u64,
+    /// Flushes are wanted.
+    barrier: bool,
 }
 
 /// The parts of a volume that writeback uses.
@@ -58,7 +60,8 @@ impl Writeback {
         // The zeroes must be durable before the mapping, because no page hides what a block held.
         let widens = !options.journal_async_commit && ablations.writes_before_mapping();
         let widen_bytes_max = options.extent_max_zeroout.into();
-        Self { space, budget, placement, ablations, zeroes, widens, widen_bytes_max }
+        let barrier = options.barrier;
+        Self { space, budget, placement, ablations, zeroes, widens, widen_bytes_max, barrier }
     }
 
     /// Writes back everything of an inode that is dirty now. A failure is also recorded with the

@@ -12,7 +12,7 @@ use uext4::{Device, ErrorKind, FileKind, InodeRef, NewInode, Owner, Volume};
 use crate::failure::{Failure, Outcome, Result, Why, say};
 use crate::glob;
 use crate::image::{self, Access};
-use crate::image_path::{Last, Resolved, SYMLINKS_MAX, resolve, resolve_parent};
+use crate::image_path::{Last, end_of, resolve};
 use crate::spec::{Image, ImagePath};
 use crate::walk::{self, Go, Node, Visitor};
 
@@ -213,37 +213,6 @@ pub(crate) fn why_not_made(volume: &Volume, error: uext4::Error) -> Why {
     let is_space = *error.kind() == ErrorKind::NoSpace;
     let why = Why::from(error);
     if is_space && !is_full { why.of_this_file() } else { why }
-}
-
-/// Where a path leads in the end, also through symbolic links at its end.
-pub(crate) struct End {
-    /// The directory.
-    pub(crate) dir: Resolved,
-    /// The name in it.
-    pub(crate) name: Vec<u8>,
-    /// What has the name, which is no symbolic link.
-    pub(crate) inode: Option<InodeRef>,
-}
-
-/// Finds the place of a file that is written or made, as open(2) does.
-pub(crate) fn end_of(volume: &Volume, path: &[u8]) -> Try<End> {
-    let mut path = path.to_vec();
-    for _ in 0..SYMLINKS_MAX {
-        let (dir, name) = resolve_parent(volume, &path)?;
-        let inode = match entry(volume, dir.inode(), &name)? {
-            Some(inode) if inode.kind() == FileKind::Symlink => inode,
-            None if path.last() == Some(&b'/') => return Err(Why::new("Is a directory")),
-            inode => return Ok(End { dir, name, inode }),
-        };
-        let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
-        path.truncate(end - name.len());
-        let target = volume.read_link(&inode)?;
-        match target.first() {
-            Some(b'/') => path = target,
-            _ => path.extend_from_slice(&target),
-        }
-    }
-    Err(Why::new("Too many levels of symbolic links"))
 }
 
 /// Makes an empty file where a path leads, also where a symbolic link at its end leads to nothing.

@@ -1,7 +1,7 @@
 //! Errors of the engine.
 //!
 //! What: an error has a small [`ErrorKind`] to match on, a context that says what was being done,
-//! and the source if there is one. Only the FUSE adapter and the command line call
+//! and the source if there is one. Only the FUSE adapter, the command line and the C interface call
 //! [`Error::errno`].
 
 use std::fmt;
@@ -128,7 +128,7 @@ impl Error {
         matches!(self.kind, ErrorKind::Corrupt(_) | ErrorKind::Io | ErrorKind::Aborted)
     }
 
-    /// The error number of errno(3), for the FUSE adapter and the command line.
+    /// The error number of errno(3), for the FUSE adapter, the command line and the C interface.
     #[must_use]
     pub fn errno(&self) -> i32 {
         let errno = self.kind.errno_and_text().0;

@@ -16,7 +16,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use uext4::{FileKind, Volume};
+use uext4::{FileKind, Resolved, Volume};
 
 use crate::copy::guarded::Guarded;
 use crate::copy::host_source::HostSource;
@@ -29,7 +29,7 @@ use crate::examples::{self, Examples};
 use crate::failure::{At, Outcome, Result, Why};
 use crate::glob;
 use crate::image::{self, Access};
-use crate::image_path::{Last, Resolved, resolve};
+use crate::image_path::{Last, resolve};
 use crate::operands;
 use crate::progress::Progress;
 use crate::spec::{self, Image, ImagePath, Location};

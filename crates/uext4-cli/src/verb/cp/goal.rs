@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use uext4::{FileKind, Volume};
+use uext4::{FileKind, Resolved, Volume};
 
 use crate::copy::guarded::Guarded;
 use crate::copy::host_target::HostTarget;
 use crate::failure::Why;
-use crate::image_path::{Last, Resolved, resolve, resolve_parent};
+use crate::image_path::{Last, resolve, resolve_parent};
 use crate::operands::Try;
 use crate::spec::{self, Location};
 

@@ -8,6 +8,7 @@ use uext4::{FileKind, InodeRef, OpenFile, RenameMode, SetAttr, Volume, XattrMode
 use crate::closing;
 use crate::failure::{Outcome, Result, Why};
 use crate::glob;
+use crate::image_path::end_of;
 use crate::operands::{self, Images, Try};
 use crate::output::Output;
 use crate::spec::{self, ImagePath, Location};
@@ -57,7 +58,7 @@ fn first_bytes() -> Try<Vec<u8>> {
 /// Writes a file from standard input. It takes the place of an old one when all is there, with that
 /// one's owner, mode and attributes: a change of a file by a pipe keeps what `>` of a shell keeps.
 fn write(no_clobber: bool, volume: &Volume, path: &ImagePath, start: &[u8]) -> Try<()> {
-    let end = operands::end_of(volume, &path.path)?;
+    let end = end_of(volume, &path.path)?;
     match end.inode.as_ref().map(|inode| inode.kind()) {
         None => {}
         Some(_) if no_clobber => return Ok(()),

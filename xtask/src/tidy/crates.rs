@@ -54,6 +54,11 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     // As the command, without its words.
     ("uext4-python", &["uext4", "uext4-device", "uext4-nbd", "uext4-mkfs", "uext4-fsck"]),
+    // All that a program needs of an image; the statistics have the JSON of a mount.
+    (
+        "uext4-capi",
+        &["uext4", "uext4-device", "uext4-nbd", "uext4-mkfs", "uext4-fsck", "uext4-fuse"],
+    ),
     // The only crate that knows rivals.
     ("uext4-lab", &["uext4", "uext4-device", "uext4-mkfs", "uext4-fsck", "uext4-fuse-server"]),
     ("uext4-report", &[]),

@@ -1,0 +1,254 @@
+//! Names: making, linking, renaming and removing them.
+
+use std::ffi::{c_char, c_int, c_void};
+
+use uext4::{Device, FileKind, NewInode, Owner, RenameMode};
+
+use crate::args::{self, Shared};
+use crate::failure::{Failure, Result, count, status};
+use crate::inode::{InodeHandle, UEXT4_NOFOLLOW};
+use crate::place::Place;
+use crate::volume::{VolumeHandle, given};
+
+/// For uext4_rename: fail with EEXIST if the new name is there.
+pub const UEXT4_RENAME_NOREPLACE: u32 = 1;
+/// For uext4_rename: what has the new name gets the old one.
+pub const UEXT4_RENAME_EXCHANGE: u32 = 2;
+
+/// What uext4_mknod makes.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct NewFile {
+    /// Type and permissions, as st_mode of stat(2); a directory or a regular file, too.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group. That of a directory with set-group-id takes its place.
+    pub gid: u32,
+    /// Driver, of a device file.
+    pub rdev_major: u32,
+    /// Device of that driver.
+    pub rdev_minor: u32,
+}
+
+// SAFETY: numbers without padding.
+unsafe impl Shared for NewFile {}
+
+/// A volume and a place in it, of arguments of C; for calls that need no more.
+unsafe fn at_place(
+    volume: *const VolumeHandle,
+    at: *const InodeHandle,
+    path: *const c_char,
+    work: impl FnOnce(&VolumeHandle, &Place<'_>) -> Result<()>,
+) -> c_int {
+    // SAFETY: objects and a string, or NULL, see the crate.
+    let (handle, at, path) = unsafe { (volume.as_ref(), at.as_ref(), args::optional_text(path)) };
+    status(handle, || {
+        let volume = given(handle)?;
+        work(volume, &Place::new(volume, at, path)?)
+    })
+}
+
+/// Makes a directory with these permissions (less set-id bits there is no umask here); it is of the
+/// owner that the volume was opened with.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn uext4_mkdir(
+    volume: *const VolumeHandle,
+    at: *const InodeHandle,
+    path: *const c_char,
+    mode: u32,
+) -> c_int {
+    let work = |volume: &VolumeHandle, place: &Place<'_>| {
+        let new = NewInode {
+            kind: FileKind::Directory,
+            mode: permissions(mode)?,
+            owner: volume.owner(),
+            rdev: Device::default(),
+        };
+        create(volume, place, &new).map(drop)
+    };
+    // SAFETY: as this function's caller says.
+    unsafe { at_place(volume, at, path, work) }
+}
+
+/// Makes a file of any type but a symbolic link, also a device file, pipe or socket, with an owner
+/// of its own. new_size is sizeof *new_file. If inode is not NULL the new inode is held there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn uext4_mknod(
+    volume: *const VolumeHandle,
+    at: *const InodeHandle,
+    path: *const c_char,
+    new_file: *const NewFile,
+    new_size: usize,
+    inode: *mut *mut InodeHandle,
+) -> c_int {
+    let work = |volume: &VolumeHandle, place: &Place<'_>| {
+        // SAFETY: a structure of that size, see the crate.
+        let new = unsafe { args::structure(new_file, new_size, "new_file") }?;
+        let made = create(volume, place, &new_inode(&new)?)?;
+        if !inode.is_null() {
+            // SAFETY: a valid place, see the crate.
+            unsafe { args::put(inode, InodeHandle::raw(made, volume)) };
+        }
+        Ok(())
+    };
+    // SAFETY: as this function's caller says.
+    unsafe { at_place(volume, at, path, work) }
+}
+
+fn create(volume: &VolumeHandle, place: &Place<'_>, new: &NewInode) -> Result<uext4::InodeRef> {
+    let (dir, name) = place.name(new.kind == FileKind::Directory)?;
+    let made = volume.volume().create(dir.inode(), &name, new);
+    made.map_err(|error| place.failed(error))
+}
+
+/// Permission bits; more is refused.
+pub(crate) fn permissions(mode: u32) -> Result<u16> {
+    let bits = u16::try_from(mode).ok().filter(|mode| *mode <= 0o7777);
+    bits.ok_or_else(|| Failure::invalid("mode has more than permission bits"))
+}
+
+fn new_inode(new: &NewFile) -> Result<NewInode> {
+    let kind = match new.mode & libc::S_IFMT {
+        libc::S_IFREG => FileKind::Regular,
+        libc::S_IFDIR => FileKind::Directory,
+        libc::S_IFCHR => FileKind::CharDevice,
+        libc::S_IFBLK => FileKind::BlockDevice,
+        libc::S_IFIFO => FileKind::Fifo,
+        libc::S_IFSOCK => FileKind::Socket,
+        _ => return Err(Failure::invalid("mode has no type that can be made so")),
+    };
+    Ok(NewInode {
+        kind,
+        mode: permissions(new.mode & !libc::S_IFMT)?,
+        owner: Owner { uid: new.uid, gid: new.gid },
+        rdev: Device { major: new.rdev_major, minor: new.rdev_minor },
+    })
+}
+
+/// Makes a symbolic link at path that leads to target.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn uext4_symlink(
+    volume: *const VolumeHandle,
+    target: *const c_char,
+    at: *const InodeHandle,
+    path: *const c_char,
+) -> c_int {
+    let work = |volume: &VolumeHandle, place: &Place<'_>| {
+        // SAFETY: a string, see the crate.
+        let target = unsafe { args::text(target, "target") }?;
+        let (dir, name) = place.name(false)?;
+        let made = volume.volume().symlink(dir.inode(), &name, target, volume.owner());
+        made.map(drop).map_err(|error| place.failed(error))
+    };
+    // SAFETY: as this function's caller says.
+    unsafe { at_place(volume, at, path, work) }
+}
+
+/// Where a symbolic link leads: fills buf with at most size bytes, without a zero byte, and returns
+/// the length of the whole.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn uext4_readlink(
+    volume: *const VolumeHandle,
+    at: *const InodeHandle,
+    path: *const c_char,
+    buf: *mut c_void,
+    size: usize,
+) -> i64 {
+    // SAFETY: objects and a string, or NULL, see the crate.
+    let (handle, at, path) = unsafe { (volume.as_ref(), at.as_ref(), args::optional_text(path)) };
+    count(handle, || {
+        let volume = given(handle)?;
+        let place = Place::new(volume, at, path)?;
+        let inode = place.inode(UEXT4_NOFOLLOW)?;
+        let target = volume.volume().read_link(&inode).map_err(|error| place.failed(error))?;
+        // SAFETY: a buffer of that size, see the crate.
+        unsafe { args::give(&target, buf, size) }
+    })
+}
+
+/// Gives a file that is there another name. A symbolic link at the end of path is not followed, as
+/// with link(2). path may be NULL, for at itself.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn uext4_link(
+    volume: *const VolumeHandle,
+    at: *const InodeHandle,
+    path: *const c_char,
+    new_at: *const InodeHandle,
+    new_path: *const c_char,
+) -> c_int {
+    let work = |volume: &VolumeHandle, place: &Place<'_>| {
+        // SAFETY: an object and a string, or NULL, see the crate.
+        let (new_at, new_path) = unsafe { (new_at.as_ref(), args::text(new_path, "new_path")?) };
+        let new = Place::new(volume, new_at, Some(new_path))?;
+        let inode = place.inode(UEXT4_NOFOLLOW)?;
+        let (dir, name) = new.name(false)?;
+        let made = volume.volume().link(&inode, dir.inode(), &name);
+        made.map_err(|error| new.failed(error))
+    };
+    // SAFETY: as this function's caller says.
+    unsafe { at_place(volume, at, path, work) }
+}
+
+/// Removes a name of something that is no directory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn uext4_unlink(
+    volume: *const VolumeHandle,
+    at: *const InodeHandle,
+    path: *const c_char,
+) -> c_int {
+    let work = |volume: &VolumeHandle, place: &Place<'_>| {
+        let (dir, name) = place.name(false)?;
+        let done = volume.volume().unlink(dir.inode(), &name);
+        done.map_err(|error| place.failed(error))
+    };
+    // SAFETY: as this function's caller says.
+    unsafe { at_place(volume, at, path, work) }
+}
+
+/// Removes an empty directory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn uext4_rmdir(
+    volume: *const VolumeHandle,
+    at: *const InodeHandle,
+    path: *const c_char,
+) -> c_int {
+    let work = |volume: &VolumeHandle, place: &Place<'_>| {
+        let (dir, name) = place.name(true)?;
+        let done = volume.volume().rmdir(dir.inode(), &name);
+        done.map_err(|error| place.failed(error))
+    };
+    // SAFETY: as this function's caller says.
+    unsafe { at_place(volume, at, path, work) }
+}
+
+/// Renames. What has the new name is replaced, unless flags (UEXT4_RENAME_NOREPLACE or
+/// UEXT4_RENAME_EXCHANGE) say otherwise.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn uext4_rename(
+    volume: *const VolumeHandle,
+    at: *const InodeHandle,
+    path: *const c_char,
+    new_at: *const InodeHandle,
+    new_path: *const c_char,
+    flags: u32,
+) -> c_int {
+    let work = |volume: &VolumeHandle, place: &Place<'_>| {
+        // SAFETY: an object and a string, or NULL, see the crate.
+        let (new_at, new_path) = unsafe { (new_at.as_ref(), args::text(new_path, "new_path")?) };
+        let mode = match flags {
+            0 => RenameMode::Replace,
+            UEXT4_RENAME_NOREPLACE => RenameMode::NoReplace,
+            UEXT4_RENAME_EXCHANGE => RenameMode::Exchange,
+            _ => return Err(Failure::invalid("flags that this call does not have")),
+        };
+        // What a slash is behind may be a directory.
+        let (dir, name) = place.name(true)?;
+        let new = Place::new(volume, new_at, Some(new_path))?;
+        let (new_dir, new_name) = new.name(true)?;
+        let done = volume.volume().rename(dir.inode(), &name, new_dir.inode(), &new_name, mode);
+        done.map_err(|error| place.failed(error))
+    };
+    // SAFETY: as this function's caller says.
+    unsafe { at_place(volume, at, path, work) }
+}

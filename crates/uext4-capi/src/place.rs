@@ -1,0 +1,78 @@
+//! Where a path leads: from an inode or the root, as with openat(2).
+
+use uext4::{InodeRef, LastLink, Resolved};
+
+use crate::failure::{Failure, Result};
+use crate::inode::{InodeHandle, UEXT4_NOFOLLOW};
+use crate::volume::VolumeHandle;
+
+/// What C names: a path that begins at an inode, or the inode itself.
+pub(crate) struct Place<'a> {
+    volume: &'a VolumeHandle,
+    at: Option<&'a InodeHandle>,
+    path: Option<&'a [u8]>,
+}
+
+impl<'a> Place<'a> {
+    pub(crate) fn new(
+        volume: &'a VolumeHandle,
+        at: Option<&'a InodeHandle>,
+        path: Option<&'a [u8]>,
+    ) -> Result<Self> {
+        if at.is_some_and(|at| !at.volume().is(volume)) {
+            return Err(Failure::new(libc::EXDEV, "at is an inode of another volume"));
+        }
+        if at.is_none() && path.is_none() {
+            return Err(Failure::invalid("path is NULL, and so is at"));
+        }
+        Ok(Self { volume, at, path })
+    }
+
+    /// The inode.
+    pub(crate) fn inode(&self, flags: u32) -> Result<InodeRef> {
+        if flags & !UEXT4_NOFOLLOW != 0 {
+            return Err(Failure::invalid("flags that this call does not have"));
+        }
+        let Some(path) = self.path else { return self.start() };
+        if path.is_empty() {
+            return Err(Failure::new(libc::ENOENT, "an empty path"));
+        }
+        let last = if flags & UEXT4_NOFOLLOW == 0 { LastLink::Follow } else { LastLink::Keep };
+        let found = self.volume.volume().resolve(&self.start()?, path, last);
+        Ok(found.map_err(|error| Failure::from(error).at(path))?.inode().clone())
+    }
+
+    /// The directory and the name, of something that may not be there. A slash behind the name is
+    /// for directories.
+    pub(crate) fn name(&self, of_directory: bool) -> Result<(Resolved, Vec<u8>)> {
+        let path = self.path()?;
+        let found = self.volume.volume().resolve_parent(&self.start()?, path);
+        let found = found.map_err(|error| Failure::from(error).at(path))?;
+        if path.last() == Some(&b'/') && !of_directory {
+            return Err(Failure::new(libc::ENOTDIR, "not a directory").at(path));
+        }
+        Ok(found)
+    }
+
+    /// The path, where there must be one.
+    pub(crate) fn path(&self) -> Result<&'a [u8]> {
+        self.path.ok_or_else(|| Failure::invalid("path is NULL"))
+    }
+
+    /// Adds the path to a failure of the engine.
+    pub(crate) fn failed(&self, error: uext4::Error) -> Failure {
+        let failure = Failure::from(error);
+        match self.path {
+            Some(path) => failure.at(path),
+            None => failure,
+        }
+    }
+
+    /// Where the path begins.
+    pub(crate) fn start(&self) -> Result<InodeRef> {
+        match self.at {
+            Some(at) => Ok(at.inode().clone()),
+            None => Ok(self.volume.volume().root()?),
+        }
+    }
+}

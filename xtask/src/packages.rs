@@ -90,6 +90,11 @@ const PACKAGING: &[(&str, &str, &str)] = &[
 const TRYING: &[(&str, &str, &str)] = &[
     ("mmdebstrap", "mmdebstrap", "a fresh Debian, in which packages are tried"),
     ("musl-tools", "musl-gcc", "the C parts of a static binary"),
+    (
+        "python3-venv",
+        "/usr/lib/python3.11/ensurepip/__init__.py",
+        "a place for what builds the Python wheel, and one to install it in",
+    ),
 ];
 
 /// What came of looking for the packages.

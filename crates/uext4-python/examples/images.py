@@ -81,9 +81,9 @@ def main():
         data = Path(folder, "data.img")
         image_of(FILES, data)
         with uext4.Volume(data) as volume:
-            for top, _, files in volume.walk():
-                for name in files:
-                    print(top / name, (top / name).stat().st_size)
+            for path in sorted(volume.root.rglob("*")):
+                if path.is_file():
+                    print(path, path.stat().st_size)
 
         cloud = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(folder, "cloud.img")
         if not cloud.exists():

@@ -261,7 +261,7 @@ impl Volume {
     }
 
     /// Names of a directory with inode and type bits (0 if the directory does not have them).
-    fn list<'py>(
+    fn list_dir<'py>(
         &self,
         py: Python<'py>,
         path: &[u8],

@@ -34,16 +34,22 @@ pub(super) struct Inventory {
 }
 
 impl Inventory {
-    /// Asks cargo.
+    /// The crates of the command. Asks cargo.
     pub(super) fn read() -> Result<Self, String> {
+        Self::read_of(COMMAND)
+    }
+
+    /// The crates of another crate of the workspace.
+    pub(super) fn read_of(root: &str) -> Result<Self, String> {
         let metadata = super::output(&mut workspace::cargo(METADATA))?;
         let metadata: Value = serde_json::from_str(&metadata).map_err(|error| error.to_string())?;
         let lock = fs::read_to_string(workspace::root().join("Cargo.lock"));
         let lock = lock.map_err(|error| format!("Cargo.lock: {error}"))?;
-        Self::of(&metadata, &checksums(&lock))
+        Self::of(root, &metadata, &checksums(&lock))
     }
 
     fn of(
+        root: &str,
         metadata: &Value,
         checksums: &BTreeMap<(String, String), String>,
     ) -> Result<Self, String> {
@@ -51,9 +57,9 @@ impl Inventory {
         let nodes = metadata["resolve"]["nodes"].as_array().ok_or("cargo metadata: no graph")?;
         let needs: BTreeMap<&str, Vec<String>> =
             nodes.iter().filter_map(|node| Some((node["id"].as_str()?, linked(node)))).collect();
-        let command = packages.iter().find(|package| package["name"] == COMMAND);
+        let command = packages.iter().find(|package| package["name"] == root);
         let command = command.and_then(|package| package["id"].as_str());
-        let mut waiting = vec![command.ok_or("cargo metadata: no command")?.to_owned()];
+        let mut waiting = vec![command.ok_or("cargo metadata: no such crate")?.to_owned()];
         let mut reached = BTreeSet::new();
         let macros: BTreeSet<&str> = packages.iter().filter_map(proc_macro).collect();
         while let Some(id) = waiting.pop() {
@@ -121,8 +127,7 @@ impl Inventory {
             let name = format!("{} {}", it.name, it.version);
             texts.entry(it.text.trim_end().to_owned()).or_default().insert(name);
         }
-        let mut all =
-            String::from("Licences of what the command uext4 is linked of, besides its own.\n\n");
+        let mut all = String::from("Licences of what uext4 is linked of, besides its own.\n\n");
         for (licence, crates) in self.by_licence() {
             all.push_str(&format!("{licence}: {}\n", crates.join(", ")));
         }
@@ -292,7 +297,7 @@ mod tests {
         });
         let lock = "version = 4\n\n[[package]]\nname = \"below\"\nversion = \"1.0.0+x\"\n\
                     checksum = \"abc\"\n";
-        let inventory = Inventory::of(&metadata, &checksums(lock)).unwrap();
+        let inventory = Inventory::of(COMMAND, &metadata, &checksums(lock)).unwrap();
         let names: Vec<&str> = inventory.crates.iter().map(|it| it.name.as_str()).collect();
         assert_eq!(names, ["below", "uext4-cli", "used"]);
         let bill: Value = serde_json::from_str(&inventory.sbom(0).unwrap()).unwrap();

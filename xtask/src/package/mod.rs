@@ -2,9 +2,10 @@
 //!
 //! # What
 //! A Debian package ([`deb`]), a static binary, the sources with all that they are built from
-//! ([`source`]), and what is in the binary ([`inventory`]): a bill of materials in the form of
-//! CycloneDX, and the texts of the licences. Everything is of the commit's date, so that two
-//! builds of a commit differ in nothing that is packed here.
+//! ([`source`]), a wheel of the Python package ([`wheel`]), and what is in the binary
+//! ([`inventory`]): a bill of materials in the form of CycloneDX, and the texts of the licences.
+//! Everything is of the commit's date, so that two builds of a commit differ in nothing that is
+//! packed here.
 
 mod bundled;
 mod chroot;
@@ -12,6 +13,7 @@ mod contents;
 mod deb;
 mod inventory;
 mod source;
+mod wheel;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -37,6 +39,8 @@ enum Part {
     Static,
     /// The sources with their dependencies.
     Source,
+    /// The wheel of the Python package.
+    Wheel,
     /// The bill of materials and the licences.
     Sbom,
 }
@@ -90,6 +94,9 @@ pub(crate) fn verb(options: &Options) -> Result<(), String> {
     }
     if wants(Part::Source) && tries {
         steps.run("sources, tried", || outcome(chroot::try_sources(&folder)));
+    }
+    if wants(Part::Wheel) {
+        steps.run("Python wheel", || outcome(wheel::build(&folder)));
     }
     if wants(Part::Sbom) {
         steps.run("bill of materials", || outcome(write_inventory(&folder)));

@@ -298,7 +298,7 @@ class Path:
 
     def iterdir(self) -> Iterator[Path]:
         """The paths in the directory, in no order."""
-        for name, _, _ in self._volume.core.list(bytes(self)):
+        for name, _, _ in self._volume.core.list_dir(bytes(self)):
             yield self / os.fsdecode(name)
 
     def mkdir(self, mode: int = 0o755, parents: bool = False, exist_ok: bool = False) -> None:
@@ -387,7 +387,7 @@ class Path:
 
     def _entries(self, follow_symlinks: bool) -> Iterator[tuple[str, bool]]:
         """Names, and whether each is a directory."""
-        for raw, _, kind in self._volume.core.list(bytes(self)):
+        for raw, _, kind in self._volume.core.list_dir(bytes(self)):
             name = os.fsdecode(raw)
             if kind == 0 or (follow_symlinks and stat.S_ISLNK(kind)):
                 kind = (self / name)._mode(follow_symlinks=follow_symlinks)

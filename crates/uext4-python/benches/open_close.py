@@ -18,6 +18,8 @@ import uext4
 RESIDENT_MAX = 16 << 20
 #: Objects of Python that caches keep, in bytes.
 TRACED_MAX = 256 << 10
+#: Larger blocks are tables of the interpreter (interned strings), which double now and then.
+BLOCK_MAX = 64 << 10
 
 
 @dataclass
@@ -44,7 +46,8 @@ def now():
         resident = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     descriptors = len(os.listdir("/proc/self/fd"))
     threads = len(os.listdir("/proc/self/task"))
-    return descriptors, threads, resident, tracemalloc.get_traced_memory()[0]
+    blocks = tracemalloc.take_snapshot().traces
+    return descriptors, threads, resident, sum(b.size for b in blocks if b.size < BLOCK_MAX)
 
 
 def cycle(image, number):

@@ -58,7 +58,7 @@ impl FlushLatch {
     }
 
     /// Latches a failure to make data durable that another call met.
-    pub(crate) fn latch(&self, error: &io::Error) {
+    pub fn latch(&self, error: &io::Error) {
         // Only the first one stays.
         let _ = self.failed.compare_exchange(0, errno(error), Ordering::AcqRel, Ordering::Acquire);
     }

@@ -81,10 +81,10 @@ impl Device for PartDevice {
     }
 
     fn read_many(&self, reads: &mut [ReadRun<'_>]) -> io::Result<()> {
-        for run in &mut *reads {
+        for run in &*reads {
             check_read(self.len(), run.offset, run.buf.len())?;
-            run.offset += self.range.start;
         }
+        reads.iter_mut().for_each(|run| run.offset += self.range.start);
         let read = self.whole.read_many(reads);
         reads.iter_mut().for_each(|run| run.offset -= self.range.start);
         read

@@ -384,18 +384,27 @@ impl Device for NbdDevice {
     }
 
     fn write_fua(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
-        self.check_change(offset, buf.len() as u64)?;
-        self.flushes.check()?;
-        let through = self.export().writes_through() || !self.export().flushes();
-        self.write_runs(&[WriteRun { offset, bufs: &[buf] }], self.export().writes_through())?;
-        if through { Ok(()) } else { self.flush() }
+        self.write_many_fua(&[WriteRun { offset, bufs: &[buf] }])
     }
 
+    /// A durable write that fails may take others with it: a server that makes it by a write and an
+    /// fsync(2) learns of a failure once, and later ones succeed over pages that are gone.
     fn write_many_fua(&self, writes: &[WriteRun<'_>]) -> io::Result<()> {
+        for run in writes {
+            self.check_change(run.offset, total_len(run.bufs))?;
+        }
         self.flushes.check()?;
-        let through = self.export().writes_through();
-        self.write_runs(writes, through)?;
-        if through { Ok(()) } else { self.flush() }
+        if !self.export().writes_through() {
+            self.write_runs(writes, false)?;
+            return if self.export().flushes() { self.flush() } else { Ok(()) };
+        }
+        let written = self.write_runs(writes, true);
+        if let Err(error) = &written
+            && error.kind() != io::ErrorKind::StorageFull
+        {
+            self.flushes.latch(error);
+        }
+        written
     }
 
     fn writes_through(&self) -> bool {

@@ -62,6 +62,8 @@ struct State {
     next_cookie: u64,
     next_link: u64,
     unflushed: Unflushed,
+    /// The server may hold changes that somebody made before: no flush has ended well yet.
+    may_hold_others: bool,
     /// How many requests were answered, replays aside.
     answers: u64,
 }
@@ -136,6 +138,7 @@ impl Session {
             next_cookie: 1,
             next_link: 0,
             unflushed: Unflushed::new(),
+            may_hold_others: true,
             answers: 0,
         };
         Self { place, options, export, state: Mutex::new(state), changed: Condvar::new() }
@@ -156,7 +159,8 @@ impl Session {
         self.submit(|_| Request { action, offset, len })
     }
 
-    /// Sends a flush of what is complete now. `None`: the server has none, and nothing to flush.
+    /// Sends a flush of what is complete now. `None`: the server has no flush, or there is
+    /// nothing to flush.
     pub(crate) fn flush(&self) -> io::Result<Option<Ticket>> {
         if !self.export.flushes() {
             let mut state = self.up()?;
@@ -164,9 +168,13 @@ impl Session {
             state.unflushed.flushed(flush);
             return Ok(None);
         }
-        // A request that is not complete yet is none that a flush covers.
-        if self.up()?.unflushed.is_empty() {
-            return Ok(None);
+        // A request that is not complete yet is none that a flush covers. What a client wrote that
+        // was killed is: a replay of its log must not begin before the log is durable.
+        {
+            let state = self.up()?;
+            if state.unflushed.is_empty() && !state.may_hold_others {
+                return Ok(None);
+            }
         }
         let flush = |state: &mut State| {
             let epoch = state.unflushed.begin_flush();
@@ -248,7 +256,10 @@ impl Session {
             (Action::Change { change, .. }, Ok(_)) if !is_replay => {
                 state.unflushed.complete(offset, len.into(), change);
             }
-            (Action::Flush { epoch }, Ok(_)) => state.unflushed.flushed(*epoch),
+            (Action::Flush { epoch }, Ok(_)) => {
+                state.unflushed.flushed(*epoch);
+                state.may_hold_others = false;
+            }
             _ => {}
         }
         drop(state);

@@ -180,6 +180,8 @@ mod tests {
     enum Step {
         /// A complete change: offset, length, kind.
         Complete(usize, usize, u8),
+        /// A change that is durable when it is complete: offset, length.
+        Durable(usize, usize),
         /// A flush begins; the one before it has ended, well or not.
         Flush(bool),
     }
@@ -188,6 +190,7 @@ mod tests {
         let complete = (0..SPACE, 1..SPACE, 0..3_u8);
         let step = prop_oneof![
             5 => complete.prop_map(|(at, len, kind)| Step::Complete(at, len, kind)),
+            2 => (0..SPACE, 1..SPACE).prop_map(|(at, len)| Step::Durable(at, len)),
             1 => any::<bool>().prop_map(Step::Flush),
         ];
         prop::collection::vec(step, 1..80)
@@ -215,6 +218,17 @@ mod tests {
                         log.complete(at as u64, len as u64, &change);
                         newest[at..at + len].fill(byte);
                     }
+                    Step::Durable(at, len) => {
+                        let len = len.min(SPACE - at);
+                        content = content.wrapping_add(1).max(1);
+                        log.complete_durably(at as u64, len as u64);
+                        newest[at..at + len].fill(content);
+                        durable[at..at + len].fill(content);
+                        // The flush under way does not undo it.
+                        if let Some((_, covered)) = &mut running {
+                            covered[at..at + len].fill(content);
+                        }
+                    }
                     Step::Flush(ends_well) => {
                         if let Some((flush, covered)) = running.take().filter(|_| ends_well) {
                             durable = covered;
@@ -232,6 +246,7 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(replayed, newest);
+                prop_assert!(!log.is_empty() || durable == newest, "nothing to flush");
             }
             let flush = log.begin_flush();
             log.flushed(flush);

@@ -371,3 +371,38 @@ fn garbage_in_place_of_a_reply_is_an_error() {
         }
     }
 }
+
+/// Fault model: a server whose fsync(2) fails loses other pages as well and says so once; a flush
+/// is not sent though another client, or this one, has left something volatile.
+#[test]
+fn flushes_are_spared_only_where_nothing_can_be_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let with = |fails: Option<(u16, u32)>| {
+        let mut server = Server::new(folder.path());
+        server.start(Manner { fails, ..Manner::new(LEN) });
+        let device = open(&server, options()).unwrap();
+        (server, device)
+    };
+    let (server, device) = with(None);
+    let flushes = || server.asked.flushes.load(Ordering::SeqCst);
+    assert_eq!(flushes(), 0);
+    device.flush().unwrap();
+    assert_eq!(flushes(), 1, "what others have left");
+    device.write_fua(0, &[1; 4096]).unwrap();
+    let two =
+        [WriteRun { offset: 0, bufs: &[&[2; 512]] }, WriteRun { offset: 8192, bufs: &[&[2; 512]] }];
+    device.write_many_fua(&two).unwrap();
+    device.flush().unwrap();
+    assert_eq!(flushes(), 1, "all was durable");
+    device.write_at(0, &[3; 1024]).unwrap();
+    device.write_fua(0, &[4; 512]).unwrap();
+    device.flush().unwrap();
+    assert_eq!(flushes(), 2, "the second half was not durable");
+    drop((device, server));
+    // EIO: what else is lost is not known. ENOSPC: nothing is.
+    for (errno, is_latched) in [(5, true), (28, false)] {
+        let (_server, device) = with(Some((1, errno)));
+        assert!(device.write_fua(0, &[1; 4096]).is_err());
+        assert_eq!(device.flush().is_err(), is_latched, "{errno}");
+    }
+}

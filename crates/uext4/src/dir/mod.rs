@@ -31,7 +31,7 @@ pub use insert::Insertion;
 pub(crate) use insert::leave_inode;
 pub use listing::{DirEntry, read};
 pub use lookup::{FoundEntry, init, init_credits, is_empty, is_respelling, lookup, parent_entry};
-pub(crate) use read_ahead::read_ahead;
+pub(crate) use read_ahead::{LISTED_BYTES, read_ahead};
 
 #[cfg(test)]
 mod tests;

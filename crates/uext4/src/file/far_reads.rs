@@ -15,9 +15,9 @@ use uext4_ondisk::Ino;
 pub(super) const WINDOW_MIN: u32 = 1 << 20;
 /// Largest window, in bytes.
 pub(super) const WINDOW_MAX: u32 = 8 << 20;
-/// How far from where the last one ended a read may begin and still be in order, in bytes: requests
-/// of one reader overtake each other.
-pub(super) const SLACK: u64 = 4 << 20;
+/// How far behind where the last one ended a read may begin and still be in order, in bytes:
+/// requests of one reader overtake each other.
+pub(super) const SLACK: u64 = 512 << 10;
 
 /// Files that are being read ahead.
 #[derive(Debug)]

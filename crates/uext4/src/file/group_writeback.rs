@@ -7,7 +7,9 @@
 //! waiters that may run as one group. Their data goes to the device in one submission and their
 //! mappings share handles. The leader then hands the slot on, waits for the commit and the flush
 //! that the whole group needs, and wakes its followers only after that, so each of them sleeps
-//! once.
+//! once. Where commits take round trips (`Journal::commits_beside_data`), there is one group at a
+//! time for small passes: it is gathered, its commit begins beside its data, and its slot is kept
+//! until all is durable.
 //! Invariants: a leader takes the group after every member of it has arrived, so the pass covers
 //! everything that was dirty at the call of each. A waiter that may not run has its inode in a
 //! pass, and the end of that pass looks for waiters, so none is left behind. An inode that the
@@ -33,6 +35,10 @@ use std::time::Duration;
 const GROUP_MAX: usize = 1024;
 /// The part of a commit's time for which a group is gathered where commits take round trips.
 const GATHER_PART: u32 = 8;
+/// And the longest.
+const GATHER_MAX: Duration = Duration::from_millis(2);
+/// Most dirty pages of a file whose sync is in a group that is kept until it is durable.
+const KEPT_PAGES_MAX: usize = 1024;
 
 /// How far a shared pass has brought an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,11 +56,15 @@ pub(super) struct GroupWriteback {
     /// Wakes the thread that gathers a group.
     joined: Condvar,
     slots_max: usize,
+    /// Commits take round trips: small groups are kept until they are durable.
+    keeps: bool,
 }
 
 #[derive(Debug, Default)]
 struct WaitQueue {
     slots_taken: usize,
+    /// Where groups are kept until they are durable: one is at work.
+    has_group: bool,
     waiters: VecDeque<Arc<Waiter>>,
     /// Number of syncs that the last group served, or left waiting: so many may come again.
     expected: usize,
@@ -83,33 +93,40 @@ enum Order {
 /// The right to run a pass. Dropping it hands it to the first waiter that may run.
 struct WritebackSlot<'a> {
     group_writeback: &'a GroupWriteback,
+    /// It is kept until the group is durable.
+    is_kept: bool,
     /// The inodes of the pass, each once.
     inodes: Vec<InodeRef>,
     /// Waiters that this pass serves, if it succeeds.
     followers: Vec<Arc<Waiter>>,
 }
 
-impl Default for GroupWriteback {
-    fn default() -> Self {
+impl GroupWriteback {
+    pub(super) fn new(keeps: bool) -> Self {
         // One more than processors, because a pass spends half of its time waiting for the device.
         let slots_max = crate::sync::thread::processors() + 1;
         let queue = Mutex::new(LockRank::Leaf, WaitQueue::default());
-        Self { queue, joined: Condvar::new(), slots_max }
+        Self { queue, joined: Condvar::new(), slots_max, keeps }
     }
-}
 
-impl GroupWriteback {
-    /// A slot if one is free and no pass over the inode runs, else a place in the wait queue.
+    /// A slot if one is free and no pass over the inode runs, else a place in the wait queue. Of
+    /// slots that are `kept` until their group is durable there is one, beside the others.
     fn join(
         &self,
         inode: &InodeRef,
         data_only: bool,
+        kept: bool,
     ) -> std::result::Result<WritebackSlot<'_>, Arc<Waiter>> {
         let mut queue = self.queue.lock();
-        if queue.slots_taken < self.slots_max && !is_in_pass(inode) {
-            queue.slots_taken += 1;
+        let is_free = if kept { !queue.has_group } else { queue.slots_taken < self.slots_max };
+        if is_free && !is_in_pass(inode) {
+            if kept {
+                queue.has_group = true;
+            } else {
+                queue.slots_taken += 1;
+            }
             note_pass(inode, true);
-            return Ok(WritebackSlot::of(self, inode));
+            return Ok(WritebackSlot::of(self, inode, kept));
         }
         let waiter = Waiter::new(inode, data_only);
         queue.waiters.push_back(Arc::clone(&waiter));
@@ -133,6 +150,26 @@ impl GroupWriteback {
 }
 
 impl WaitQueue {
+    /// Gives the slot of a pass that has ended to the next leader. All of them keep theirs where
+    /// groups are kept (`keeps`), and wait for the one that is at work.
+    fn hand_on(&mut self, is_kept: bool, keeps: bool) -> Option<Arc<Waiter>> {
+        if is_kept {
+            self.has_group = false;
+        } else {
+            self.slots_taken -= 1;
+        }
+        if keeps && self.has_group {
+            return None;
+        }
+        let next = self.pop_leader();
+        if keeps {
+            self.has_group = next.is_some();
+        } else {
+            self.slots_taken += usize::from(next.is_some());
+        }
+        next
+    }
+
     /// Takes the first waiter whose inode is in no pass, as the leader of the next.
     fn pop_leader(&mut self) -> Option<Arc<Waiter>> {
         let first = self.waiters.iter().position(|waiter| !is_in_pass(&waiter.inode))?;
@@ -196,8 +233,8 @@ impl Waiter {
 
 impl<'a> WritebackSlot<'a> {
     /// The slot that the caller was given, for a pass over its inode.
-    fn of(group_writeback: &'a GroupWriteback, own: &InodeRef) -> Self {
-        Self { group_writeback, inodes: vec![own.clone()], followers: Vec::new() }
+    fn of(group_writeback: &'a GroupWriteback, own: &InodeRef, is_kept: bool) -> Self {
+        Self { group_writeback, is_kept, inodes: vec![own.clone()], followers: Vec::new() }
     }
 
     /// Takes the waiters that the pass serves as followers.
@@ -233,9 +270,7 @@ impl Drop for WritebackSlot<'_> {
             let mut queue = self.group_writeback.queue.lock();
             self.inodes.iter().for_each(|inode| note_pass(inode, false));
             queue.expected += queue.waiters.len();
-            let next = queue.pop_leader();
-            queue.slots_taken -= usize::from(next.is_none());
-            next
+            queue.hand_on(self.is_kept, self.group_writeback.keeps)
         };
         if let Some(next) = next {
             next.wake(Order::Lead);
@@ -274,8 +309,10 @@ impl Syncs {
         if self.context.ablations.syncs_alone() {
             return written();
         }
-        let waiter = match self.group_writeback.join(inode, data_only) {
-            Ok(slot) if self.context.journal().commits_beside_data() => {
+        // A large pass would hold up the others.
+        let keeps = self.group_writeback.keeps && inode.pages().map.dirty() <= KEPT_PAGES_MAX;
+        let waiter = match self.group_writeback.join(inode, data_only, keeps) {
+            Ok(slot) if keeps => {
                 return self.lead_group(&Waiter::new(inode, data_only), slot);
             }
             Ok(_slot) => return written(),
@@ -287,7 +324,8 @@ impl Syncs {
         };
         match order {
             Order::Lead => {
-                let slot = WritebackSlot::of(&self.group_writeback, inode);
+                let keeps = self.group_writeback.keeps;
+                let slot = WritebackSlot::of(&self.group_writeback, inode, keeps);
                 self.lead_group(&waiter, slot)
             }
             Order::Return(persistence) => Ok(persistence),
@@ -299,10 +337,9 @@ impl Syncs {
     /// trips, the group is gathered first, and the slot is kept until it is durable: groups that
     /// overlap would share neither data nor commit.
     fn lead_group(&self, own: &Arc<Waiter>, mut slot: WritebackSlot<'_>) -> Result<Persistence> {
-        let journal = self.context.journal();
-        let keeps = journal.commits_beside_data();
-        if keeps {
-            self.group_writeback.gather(journal.average_commit() / GATHER_PART);
+        if slot.is_kept {
+            let most = (self.context.journal().average_commit() / GATHER_PART).min(GATHER_MAX);
+            self.group_writeback.gather(most);
         }
         slot.take_followers();
         let members = std::iter::once(own).chain(&slot.followers);
@@ -316,7 +353,7 @@ impl Syncs {
             inodes => self.try_write_back_group(inodes).into_iter().cloned().collect(),
         };
         let mut followers = slot.take_served(&alone);
-        let _kept = keeps.then_some(slot);
+        let _kept = slot.is_kept.then_some(slot);
         if contains(&alone, &own.inode) {
             drop(followers);
             self.write_back(&own.inode)?;

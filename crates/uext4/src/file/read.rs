@@ -177,7 +177,8 @@ impl PageReader {
         let asks_little = buf.len() < READ_CHUNK_BYTES as usize;
         let reads_ahead = is_far && asks_little && ahead > last && !inode.is_dax();
         let turn = if reads_ahead { self.far_reads.turn(inode.ino()) } else { None };
-        if reads_ahead && turn.is_none() {
+        // Another reader may have put the page in, before this one's turn as well.
+        if reads_ahead && (turn.is_none() || inode.pages().map.peek(at).is_some()) {
             return Ok(at);
         }
         let is_whole = offset == 0 && offset + buf.len() as u64 >= inode.size();
@@ -315,7 +316,8 @@ impl PageReader {
         let mut pages = inode.pages();
         let is_far = self.context.cache().is_far();
         let slack = if is_far { SLACK } else { 0 };
-        let sequential = offset == 0 || offset.abs_diff(pages.read_ahead_at) <= slack;
+        let skipped = offset.checked_sub(pages.read_ahead_at);
+        let sequential = offset == 0 || skipped.is_some_and(|skipped| skipped <= slack);
         pages.read_ahead_at = end;
         let window = match sequential && is_far {
             true => pages.next_window(WINDOW_MIN..=WINDOW_MAX, offset == 0),

@@ -31,8 +31,9 @@ pub(crate) struct Syncs {
 impl Syncs {
     pub(super) fn new(context: &Arc<FileContext>, deletion: &Arc<Deletion>) -> Self {
         let (context, deletion) = (Arc::clone(context), Arc::clone(deletion));
+        let group_writeback = GroupWriteback::new(context.journal().commits_beside_data());
         let expiry = Expiry::new(context.options.dirty_expire_ms);
-        Self { context, deletion, group_writeback: GroupWriteback::default(), expiry }
+        Self { context, deletion, group_writeback, expiry }
     }
 
     /// Makes an inode durable: data and, unless `data_only`, every attribute.

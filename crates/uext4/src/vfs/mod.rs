@@ -206,13 +206,14 @@ impl Vfs {
     ) -> Result<()> {
         if cursor == 0 {
             // What fails here fails again below, where it matters.
-            let _ = dir::read_ahead(dir);
+            let _ = dir::read_ahead(dir, dir::LISTED_BYTES);
         }
         let mut below = Vec::new();
         dir::read(dir, cursor, &mut |entry| {
             let is_below = !matches!(entry.name, b"." | b"..");
             let goes_on = visit(entry);
-            if goes_on && is_below && entry.kind == Some(FileKind::Directory) {
+            let is_below = is_below && entry.kind == Some(FileKind::Directory);
+            if goes_on && is_below && below.len() < walk_ahead::QUEUE_MAX {
                 below.push(entry.ino);
             }
             goes_on

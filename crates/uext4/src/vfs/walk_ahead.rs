@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use uext4_ondisk::Ino;
 
 /// Most directories that wait; those that were named first are forgotten.
-const QUEUE_MAX: usize = 4096;
+pub(super) const QUEUE_MAX: usize = 1024;
 
 /// The directories that are to be read.
 #[derive(Debug)]

@@ -13,6 +13,8 @@ use uext4_ondisk::{FileKind, Ino};
 
 /// Directories that are read at a time.
 const THREADS: usize = 16;
+/// Most bytes that are read of a directory before it is listed: the walk may never come to it.
+const BYTES_MAX: usize = 256 << 10;
 
 /// The running threads; dropping it ends them.
 #[derive(Debug)]
@@ -59,7 +61,7 @@ fn read(vfs: &Vfs, ino: Ino) -> Result<()> {
     let inode = vfs.inode(ino)?;
     if inode.kind() == FileKind::Directory {
         let _shared = inode.lock().read();
-        dir::read_ahead(&inode)?;
+        dir::read_ahead(&inode, BYTES_MAX)?;
     }
     Ok(())
 }

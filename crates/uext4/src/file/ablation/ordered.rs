@@ -93,7 +93,7 @@ impl WritebackOrder for Ordered {
         parts: &mut [Part<'_>],
         times: bool,
     ) -> Result<()> {
-        writeback.write_runs(take_overwrites(parts))?;
+        writeback.write_runs(take_overwrites(parts), false)?;
         writeback.note_written(parts);
         writeback.map_with(parts, times, &|parts, items, plan| {
             self.map_and_write(writeback, parts, items, plan)

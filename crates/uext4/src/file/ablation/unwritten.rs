@@ -23,10 +23,10 @@ impl WritebackOrder for Unwritten {
         parts: &mut [Part<'_>],
         times: bool,
     ) -> Result<()> {
-        writeback.write_runs(take_overwrites(parts))?;
+        writeback.write_runs(take_overwrites(parts), false)?;
         let by_map = parts.iter_mut().filter(|part| !part.inode.has_extent_tree());
         let runs = by_map.flat_map(|part| part.pending.iter_mut().map(Pending::take_run)).collect();
-        writeback.write_runs(runs)?;
+        writeback.write_runs(runs, false)?;
         writeback.note_written(parts);
         for part in parts.iter_mut().filter(|part| part.inode.has_extent_tree()) {
             let size = part.size;
@@ -61,7 +61,7 @@ fn convert_one(
             writeback.map_one(handle, inode, pending, &mut nodes, true)
         })?;
     }
-    writeback.write_runs(vec![run])?;
+    writeback.write_runs(vec![run], false)?;
     inode.note_written(journal.flush_gate().epoch());
     pending.blocks = PendingBlocks::Unwritten(start);
     let mut nodes = NodeAllocations::for_edits(inode, &place, NodeSource::Reserved)?;

@@ -24,9 +24,9 @@ use uext4_ondisk::{BlockNo, FileBlock};
 
 /// Most buffers in one device write.
 const IO_PAGES: usize = 512;
-/// Most writes, and pages, that are made durable one by one where a flush takes long.
+/// Most writes, and bytes, that are made durable one by one where a flush takes long.
 const THROUGH_WRITES_MAX: usize = 16;
-const THROUGH_PAGES_MAX: usize = 256;
+const THROUGH_BYTES_MAX: u64 = 1 << 20;
 
 /// The share of one inode in a writeback pass.
 pub(in crate::file) struct Part<'a> {
@@ -269,8 +269,8 @@ impl Writeback {
     }
 
     /// Gives all runs to the device in one submission. Runs that follow each other become one
-    /// write.
-    pub(in crate::file) fn write_runs(&self, mut runs: Vec<DataRun>) -> Result<()> {
+    /// write. A few of them that a sync waits for are durable at once, where that saves a flush.
+    pub(in crate::file) fn write_runs(&self, mut runs: Vec<DataRun>, for_sync: bool) -> Result<()> {
         if runs.is_empty() {
             return Ok(());
         }
@@ -293,11 +293,9 @@ impl Writeback {
         }
         flush(from, to, start, &mut writes);
         let device = self.space.journal().cache().device();
-        // A flush costs a round trip, which a few durable writes save the sync that follows.
-        let through = device.writes_through()
-            && writes.len() <= THROUGH_WRITES_MAX
-            && views.len() <= THROUGH_PAGES_MAX
-            && self.barrier;
+        let is_small = writes.len() <= THROUGH_WRITES_MAX
+            && views.len() as u64 * self.block_size() <= THROUGH_BYTES_MAX;
+        let through = for_sync && is_small && self.barrier && device.writes_through();
         let written =
             if through { device.write_many_fua(&writes) } else { device.write_many(&writes) };
         written

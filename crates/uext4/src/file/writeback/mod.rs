@@ -26,6 +26,7 @@ use crate::config::MountOptions;
 use crate::error::Result;
 use crate::injected_faults::Fault;
 use crate::inode::{Inode, WritebackState};
+use crate::sync::atomic::Ordering;
 use std::sync::Arc;
 use uext4_ondisk::FileBlock;
 
@@ -127,20 +128,22 @@ impl Writeback {
         if !Fault::SkippedData.is_injected() {
             take_new(parts, &mut runs);
         }
-        self.write_runs(runs)?;
+        // Changes under a lock that this does not hold; a wrong look costs a flush, or saves none.
+        let for_sync = parts.iter().any(|part| part.inode.in_sync_pass.load(Ordering::Relaxed));
+        self.write_runs(runs, for_sync)?;
         self.note_written(parts);
         self.map(parts, times)
     }
 
     /// The injected fault: the mappings are durable before the data is written.
     fn map_before_data(&self, parts: &mut [Part<'_>], times: bool) -> Result<()> {
-        self.write_runs(take_overwrites(parts))?;
+        self.write_runs(take_overwrites(parts), false)?;
         let mut new = Vec::new();
         take_new(parts, &mut new);
         self.note_written(parts);
         self.map(parts, times)?;
         self.space.journal().commit_all()?;
-        self.write_runs(new)
+        self.write_runs(new, false)
     }
 
     /// Notes that a flush which starts now covers the data of these parts.

@@ -116,9 +116,9 @@ enum Verb {
     },
     /// Network block devices: nbdkit, qemu-nbd and a cluster of Ceph, killed under mounts at work.
     Remote {
-        /// Only nbdkit, qemu_nbd, server_that_forgets or ceph.
-        #[arg(long, value_name = "NAME", default_value = "")]
-        only: String,
+        /// Only the tests of one server.
+        #[arg(long, value_name = "NAME", value_parser = remote::SERVERS)]
+        only: Option<String>,
     },
     /// A tree of 250,000 entries and 3 GiB through uext4 and the kernel, both ways.
     #[command(disable_help_flag = true)]
@@ -218,7 +218,7 @@ fn main() -> ExitCode {
         Verb::Kill9 { rest } => long::run("kill9", &rest),
         Verb::Programs { rest } => long::run("programs", &rest),
         Verb::Soak { rest } => long::run("soak", &rest),
-        Verb::Remote { only } => remote::run(&only),
+        Verb::Remote { only } => remote::run(only.as_deref().unwrap_or_default()),
         Verb::Tree { rest } => long::run("tree", &rest),
         Verb::Freeze { rest } => long::run("freeze", &rest),
         Verb::Features { rest } => long::run("features", &rest),

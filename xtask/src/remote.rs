@@ -9,7 +9,10 @@ use std::process::Stdio;
 use crate::packages::{self, Found};
 use crate::{machine, workspace};
 
-/// Runs the tests with `only` in their names.
+/// Each is in the name of one test.
+pub(crate) const SERVERS: [&str; 4] = ["nbdkit", "qemu_nbd", "server_that_forgets", "ceph"];
+
+/// Runs the tests with `only` in their names; all of them if it is empty.
 pub(crate) fn run(only: &str) -> Result<(), String> {
     if let Some(why) = machine::why_no_fuse() {
         return Err(format!("remote: {why}"));
@@ -26,4 +29,23 @@ pub(crate) fn run(only: &str) -> Result<(), String> {
         .status()
         .map_err(|error| format!("remote: cannot run cargo: {error}"))?;
     if status.success() { Ok(()) } else { Err(format!("remote: {status}")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fault model: a name that no test has any more, which would run none of them and succeed.
+    #[test]
+    fn each_server_has_one_test() {
+        let path = workspace::root().join("crates/uext4-cli/tests/remote.rs");
+        let source = std::fs::read_to_string(path).unwrap();
+        let tests = source.split("#[ignore = \"cargo xtask remote\"]\nfn ").skip(1);
+        let tests: Vec<_> = tests.filter_map(|test| test.split('(').next()).collect();
+        assert_eq!(tests.len(), SERVERS.len(), "{tests:?}");
+        for server in SERVERS {
+            let has = tests.iter().filter(|test| test.contains(server)).count();
+            assert_eq!(has, 1, "{server}: {tests:?}");
+        }
+    }
 }

@@ -15,8 +15,20 @@ use crate::common::{has, system};
 const PROGRAMS: [&str; 6] = ["ceph-mon", "ceph-mgr", "ceph-osd", "ceph", "rbd", "monmaptool"];
 /// The store, in bytes of a sparse file.
 const STORE_BYTES: u64 = 12 << 30;
+/// Where clients look for a cluster before they look at their arguments: one of this host's is
+/// nobody's to test on.
+const ENVIRONMENT: [&str; 3] = ["CEPH_ARGS", "CEPH_CONF", "CEPH_KEYRING"];
 /// Longest wait for a command of the cluster, in seconds.
 const PATIENCE: &str = "90";
+
+/// A program that knows no cluster but the one that its arguments name.
+pub(crate) fn without_cluster(program: &str) -> Command {
+    let mut command = system(program);
+    for name in ENVIRONMENT {
+        command.env_remove(name);
+    }
+    command
+}
 
 /// A cluster. Its processes end when it is dropped.
 pub(crate) struct Cluster {
@@ -69,7 +81,7 @@ impl Cluster {
     /// # Errors
     /// What it said.
     pub(crate) fn run(&self, program: &str, words: &[&str]) -> Result<String, String> {
-        let mut command = system("timeout");
+        let mut command = without_cluster("timeout");
         command.args(["-k", "5", PATIENCE, program]).args(words).stdin(Stdio::null());
         if program != "monmaptool" {
             command.arg("--conf").arg(self.conf());
@@ -86,7 +98,7 @@ impl Cluster {
 
     fn spawn(&mut self, program: &str, words: &[&str]) -> Result<(), String> {
         // The shell becomes the program, so that the number is the daemon's.
-        let mut command: Command = system(program);
+        let mut command = without_cluster(program);
         command.args(words).arg("--conf").arg(self.conf()).stdin(Stdio::null());
         command.stdout(Stdio::null()).stderr(Stdio::null());
         self.daemons.push(command.spawn().map_err(|error| format!("{program}: {error}"))?);

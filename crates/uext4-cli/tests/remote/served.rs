@@ -2,10 +2,11 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
 use uext4_sim::remote::Export;
 
+use crate::ceph::without_cluster;
 use crate::common::{system, wait_until};
 
 /// An export, and the command that serves it on a socket.
@@ -85,7 +86,7 @@ impl Export for Served {
     fn start(&mut self) -> Result<(), String> {
         let _ = fs::remove_file(&self.socket);
         // `env` becomes the server, so that what is killed is it.
-        let mut command: Command = system(&self.command[0]);
+        let mut command = without_cluster(&self.command[0]);
         command.args(&self.command[1..]).stdin(Stdio::null()).stdout(Stdio::null());
         let child = command.spawn().map_err(|error| format!("{}: {error}", self.command[0]))?;
         self.child = Some(child);

@@ -1,12 +1,15 @@
 //! Memory of Python's objects, filled and read while the interpreter is released.
 //!
 //! # Invariants
+//! A panic of what uses the memory stops the volume, as everywhere.
+//!
 //! An exporter of a buffer neither moves nor frees it as long as the view of it lives, which is
 //! longer than the slice here. Another thread of Python may change its bytes meanwhile: as with the
 //! files of Python itself, the bytes that are read or written are then any of both, and nothing
 //! else depends on them.
 
 use crate::error::Failure;
+use crate::volume::Shared;
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::prelude::*;
@@ -15,6 +18,7 @@ use pyo3::types::PyBytes;
 /// Calls `fill` with the memory of a writable object, without the interpreter.
 pub(crate) fn fill<T: Send>(
     py: Python<'_>,
+    shared: &Shared,
     object: &Bound<'_, PyAny>,
     fill: impl FnOnce(&mut [u8]) -> Result<T, Failure> + Send,
 ) -> PyResult<Result<T, Failure>> {
@@ -31,12 +35,13 @@ pub(crate) fn fill<T: Send>(
         // says.
         unsafe { std::slice::from_raw_parts_mut(view.buf_ptr().cast::<u8>(), len) }
     };
-    Ok(py.detach(|| fill(bytes)))
+    Ok(py.detach(|| shared.guarded(|| fill(bytes))))
 }
 
 /// Calls `take` with the memory of an object, without the interpreter.
 pub(crate) fn take<T: Send>(
     py: Python<'_>,
+    shared: &Shared,
     object: &Bound<'_, PyAny>,
     take: impl FnOnce(&[u8]) -> Result<T, Failure> + Send,
 ) -> PyResult<Result<T, Failure>> {
@@ -48,7 +53,7 @@ pub(crate) fn take<T: Send>(
         // SAFETY: as above; the bytes are only read.
         unsafe { std::slice::from_raw_parts(view.buf_ptr().cast::<u8>(), len) }
     };
-    Ok(py.detach(|| take(bytes)))
+    Ok(py.detach(|| shared.guarded(|| take(bytes))))
 }
 
 fn view(object: &Bound<'_, PyAny>) -> PyResult<PyUntypedBuffer> {
@@ -62,6 +67,7 @@ fn view(object: &Bound<'_, PyAny>) -> PyResult<PyUntypedBuffer> {
 /// New bytes of `len`, which `fill` fills without the interpreter; it returns how many there are.
 pub(crate) fn bytes<'py>(
     py: Python<'py>,
+    shared: &Shared,
     len: usize,
     fill: impl FnOnce(&mut [u8]) -> Result<usize, Failure> + Send,
 ) -> PyResult<Result<Bound<'py, PyBytes>, Failure>> {
@@ -84,7 +90,7 @@ pub(crate) fn bytes<'py>(
             start.write_bytes(0, len);
             std::slice::from_raw_parts_mut(start, len)
         };
-        fill(bytes)
+        shared.guarded(|| fill(bytes))
     });
     Ok(match filled {
         Ok(filled) if filled == len => Ok(object),

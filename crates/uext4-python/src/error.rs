@@ -2,10 +2,12 @@
 
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::{IntoPyObject, PyErr, Python};
+use std::any::Any;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use uext4::{Error, ErrorKind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use uext4::{Error, ErrorKind, Volume};
 
 /// Why a call failed. Made while the interpreter is released, and raised with it.
 #[derive(Debug)]
@@ -69,6 +71,28 @@ impl From<io::Error> for Failure {
         let errno = error.raw_os_error().unwrap_or(libc::EIO);
         Self::Os(errno, error.to_string())
     }
+}
+
+/// Does the work of a call that uses a volume. A panic, which is a bug of uext4, becomes `EIO`.
+/// What it left in memory is unknown: the volume writes nothing of it any more.
+pub(crate) fn guarded<T>(
+    volume: impl FnOnce() -> Option<Volume>,
+    work: impl FnOnce() -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let abandoned = catch_unwind(AssertUnwindSafe(|| volume().map(Volume::abandon)));
+        let then = match abandoned {
+            Ok(Some(())) => "; the volume takes no more changes",
+            _ => "",
+        };
+        let said = said(&*panic);
+        Err(Failure::Os(libc::EIO, format!("a bug in uext4: {said}{then}")))
+    })
+}
+
+fn said(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic")
 }
 
 /// What the system says of an error number.

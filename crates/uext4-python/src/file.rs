@@ -73,7 +73,8 @@ impl File {
         py: Python<'_>,
         work: impl FnOnce(&OpenFile) -> Result<T, Failure> + Send,
     ) -> PyResult<T> {
-        py.detach(|| work(&*self.open()?)).map_err(|failure| failure.raise(py, None))
+        let done = py.detach(|| self.shared.guarded(|| work(&*self.open()?)));
+        done.map_err(|failure| failure.raise(py, None))
     }
 
     fn len(&self, open: &OpenFile) -> Result<u64, Failure> {
@@ -108,12 +109,13 @@ impl File {
         if !self.shared.is_own() {
             return Ok(());
         }
-        py.detach(|| self.state.close()).map_err(|failure| failure.raise(py, None))
+        let closed = py.detach(|| self.shared.guarded(|| self.state.close()));
+        closed.map_err(|failure| failure.raise(py, None))
     }
 
     /// Reads into a buffer from the file's position on; 0 at the end.
     fn readinto(&self, py: Python<'_>, into: &Bound<'_, PyAny>) -> PyResult<usize> {
-        let read = buffer::fill(py, into, |bytes| {
+        let read = buffer::fill(py, &self.shared, into, |bytes| {
             let open = self.open()?;
             let mut position = self.state.position.lock();
             let read = open.read_at(*position, bytes)?;
@@ -125,26 +127,33 @@ impl File {
 
     /// Reads into a buffer from `offset` on; 0 at the end.
     fn preadinto(&self, py: Python<'_>, into: &Bound<'_, PyAny>, offset: u64) -> PyResult<usize> {
-        let read = buffer::fill(py, into, |bytes| Ok(self.open()?.read_at(offset, bytes)?))?;
+        let read = buffer::fill(py, &self.shared, into, |bytes| {
+            Ok(self.open()?.read_at(offset, bytes)?)
+        })?;
         read.map_err(|failure| failure.raise(py, None))
     }
 
     /// At most `len` bytes from `offset` on.
     fn pread<'py>(&self, py: Python<'py>, len: u64, offset: u64) -> PyResult<Bound<'py, PyBytes>> {
         let there = self.with(py, |open| self.there(open, offset, len))?;
-        let read = buffer::bytes(py, there, |bytes| Ok(self.open()?.read_at(offset, bytes)?))?;
+        let read = buffer::bytes(py, &self.shared, there, |bytes| {
+            Ok(self.open()?.read_at(offset, bytes)?)
+        })?;
         read.map_err(|failure| failure.raise(py, None))
     }
 
     /// Writes at the file's position, or appends.
     fn write(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<usize> {
-        let written = buffer::take(py, data, |bytes| self.write_at_end(&*self.open()?, bytes))?;
+        let written =
+            buffer::take(py, &self.shared, data, |bytes| self.write_at_end(&*self.open()?, bytes))?;
         written.map_err(|failure| failure.raise(py, None))
     }
 
     /// Writes at `offset`.
     fn pwrite(&self, py: Python<'_>, data: &Bound<'_, PyAny>, offset: u64) -> PyResult<usize> {
-        let written = buffer::take(py, data, |bytes| Ok(self.open()?.write_at(offset, bytes)?))?;
+        let written = buffer::take(py, &self.shared, data, |bytes| {
+            Ok(self.open()?.write_at(offset, bytes)?)
+        })?;
         written.map_err(|failure| failure.raise(py, None))
     }
 

@@ -71,7 +71,9 @@ pub(crate) fn read_device<'py>(
 ) -> PyResult<(Bound<'py, PyBytes>, u64)> {
     let read = py.detach(|| -> Result<_, Failure> {
         let device = open(image, &FileOptions::new(Access::ReadOnly))?;
-        let left = device.len().saturating_sub(offset);
+        // A table may name a place behind the end, where nothing is.
+        let offset = offset.min(device.len());
+        let left = device.len() - offset;
         let mut bytes = vec![0; len.min(usize::try_from(left).unwrap_or(usize::MAX))];
         device.read_at(offset, &mut bytes)?;
         Ok((bytes, device.len()))

@@ -99,6 +99,7 @@ fn open_to_make(
         }
         let found = path.metadata()?.len();
         if found < size {
+            check_no_host_has_it(&image::open(image, &options)?)?;
             return Ok((
                 Arc::new(
                     FileDevice::create(path, size)
@@ -110,7 +111,9 @@ fn open_to_make(
     }
     options.len = len;
     let device = image::open(image, &options)?;
-    if !force {
+    if force {
+        check_no_host_has_it(&device)?;
+    } else {
         let there = usize::try_from(device.len()).unwrap_or(usize::MAX);
         let mut start = vec![0; MARKS_END.min(there)];
         device.read_at(0, &mut start)?;
@@ -120,6 +123,15 @@ fn open_to_make(
         }
     }
     Ok((device, false))
+}
+
+/// Refuses what another host has mounted, as mmp tells. Whatever else lies there, or is damaged, is
+/// overwritten.
+fn check_no_host_has_it(device: &SharedDevice) -> Result<(), Failure> {
+    match uext4::mmp_holder(device) {
+        Ok(Some(holder)) => Err(Failure::Os(libc::EBUSY, format!("{holder}: in use"))),
+        _ => Ok(()),
+    }
 }
 
 fn report<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>> {

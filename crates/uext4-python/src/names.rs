@@ -25,6 +25,7 @@ fn parent(volume: &Volume, path: &[u8]) -> Result<(InodeRef, Vec<u8>)> {
 /// How a file is opened, as by the flags of open(2).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OpenFlags {
+    pub(crate) write: bool,
     pub(crate) create: bool,
     pub(crate) exclusive: bool,
     pub(crate) truncate: bool,
@@ -39,6 +40,9 @@ impl OpenFlags {
         let inode = self.find_or_create(volume, path)?;
         if inode.kind() == FileKind::Directory {
             return Err(Failure::errno(libc::EISDIR));
+        }
+        if self.write && volume.read_only() {
+            return Err(Failure::errno(libc::EROFS));
         }
         let file = volume.open_file(&inode)?;
         if self.truncate {

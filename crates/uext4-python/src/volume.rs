@@ -45,6 +45,14 @@ impl Shared {
         self.pid == process::id()
     }
 
+    /// Does the work of a call; a panic in it stops the volume.
+    pub(crate) fn guarded<T>(
+        &self,
+        work: impl FnOnce() -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        crate::error::guarded(|| self.volume().ok(), work)
+    }
+
     /// Notes an open file, unless the volume is closed.
     pub(crate) fn note(&self, file: &Arc<OpenState>) -> Result<(), Failure> {
         let mut files = self.files.lock();
@@ -61,13 +69,19 @@ impl Shared {
         }
         let mut volume = self.volume.write();
         let Some(open) = volume.take() else { return Ok(()) };
-        let files = std::mem::take(&mut *self.files.lock());
-        let mut failed = None;
-        for file in files.iter().filter_map(Weak::upgrade) {
-            failed = file.close().err().or(failed);
-        }
-        open.close()?;
-        failed.map_or(Ok(()), Err)
+        let stopped = open.clone();
+        crate::error::guarded(
+            || Some(stopped),
+            || {
+                let files = std::mem::take(&mut *self.files.lock());
+                let mut failed = None;
+                for file in files.iter().filter_map(Weak::upgrade) {
+                    failed = file.close().err().or(failed);
+                }
+                open.close()?;
+                failed.map_or(Ok(()), Err)
+            },
+        )
     }
 }
 
@@ -98,7 +112,7 @@ impl Volume {
         path: Option<&[u8]>,
         work: impl FnOnce(&uext4::Volume) -> Result<T, Failure> + Send,
     ) -> PyResult<T> {
-        let done = py.detach(|| work(&self.shared.volume()?));
+        let done = py.detach(|| self.shared.guarded(|| work(&self.shared.volume()?)));
         done.map_err(|failure| failure.raise(py, path))
     }
 }
@@ -155,7 +169,8 @@ impl Volume {
 
     /// Writes everything back and closes the image. Again, it does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| self.shared.close()).map_err(|failure| failure.raise(py, None))
+        let closed = py.detach(|| self.shared.close());
+        closed.map_err(|failure| failure.raise(py, None))
     }
 
     #[getter]
@@ -245,7 +260,7 @@ impl Volume {
         mode: u16,
         owner: (u32, u32),
     ) -> PyResult<File> {
-        let flags = OpenFlags { create, exclusive, truncate, mode, owner: owner_of(owner) };
+        let flags = OpenFlags { write, create, exclusive, truncate, mode, owner: owner_of(owner) };
         let state = self.with(py, Some(path), |volume| {
             let state = Arc::new(OpenState::new(flags.open(volume, path)?));
             self.shared.note(&state)?;

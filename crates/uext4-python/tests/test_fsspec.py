@@ -4,9 +4,11 @@ Fault model: a URL names another file; what programs of fsspec call (walk, glob,
 other things than for a local folder; what was written stays in memory when the file system goes.
 """
 
+import errno
 import gc
 import io
 import pickle
+import shutil
 
 import pytest
 from conftest import e2fsck
@@ -140,6 +142,47 @@ def test_a_writable_one(filled, tmp_path):
         assert files == {"/copies/g", "/moved/deep/f", "/piped", "/text", "/empty"}
         assert (volume / "piped").read_bytes() == b"others"
         assert (volume / "text").read_text() == "text"
+
+
+def test_a_file_is_not_copied_onto_itself(filled):
+    with fsspec.filesystem("uext4", image=filled, writable=True) as fs:
+        root = fs.volume.root
+        (root / "hard").hardlink_to(root / "etc" / "hostname")
+        for target in ("/etc/hostname", "/hard", "/link", "/loop/etc/hostname"):
+            with pytest.raises(shutil.SameFileError):
+                fs.cp_file("/etc/hostname", target)
+            assert fs.cat("/etc/hostname") == b"box\n", target
+
+
+def test_a_copy_is_whole_or_fails(filled):
+    with fsspec.filesystem("uext4", image=filled, writable=True) as fs:
+        root = fs.volume.root
+        (root / "source").write_bytes(bytes(range(1, 251)) * 20_000)
+        room = fs.volume.statfs()
+        with (root / "filler").open("wb", 0) as file:
+            left = room.f_bavail * room.f_frsize - (2 << 20)
+            while left > 0:
+                left -= file.write(b"f" * min(left, 1 << 20))
+        with pytest.raises(OSError) as caught:
+            fs.cp_file("/source", "/target")
+        assert caught.value.errno == errno.ENOSPC
+        # A writer that takes half of each piece, as one of the last blocks does.
+        (root / "filler").unlink()
+        write = uext4.File.write
+        with pytest.MonkeyPatch.context() as patch:
+            half = lambda file, data: write(file, memoryview(data)[: len(data) // 2 + 1])  # noqa: E731
+            patch.setattr(uext4.File, "write", half)
+            fs.cp_file("/source", "/target")
+        assert fs.cat("/target") == fs.cat("/source")
+
+
+def test_a_directory_that_is_there_is_made_on_a_read_only_image(filled):
+    with fsspec.filesystem("uext4", image=filled) as fs:
+        fs.makedirs("/etc/apt", exist_ok=True)
+        fs.volume.path("/etc").mkdir(exist_ok=True, parents=True)
+        with pytest.raises(OSError) as caught:
+            fs.makedirs("/new", exist_ok=True)
+        assert caught.value.errno == errno.EROFS
 
 
 def test_a_file_system_that_goes_has_written_everything(filled, recwarn):

@@ -4,7 +4,9 @@ Fault model: a partition is taken for another, or its end is passed; a damaged t
 """
 
 import shutil
+import struct
 import subprocess
+import zlib
 
 import pytest
 from conftest import e2fsck
@@ -103,3 +105,23 @@ def test_a_damaged_table_is_refused(tmp_path):
     data[: 4 * 512] = record + inner + bytes(1024)
     path.write_bytes(data)
     assert [p.number for p in uext4.partitions(path)] == [5]
+
+
+def test_a_table_that_lies_is_damaged(tmp_path):
+    """Its sums are right: it was made so."""
+    path = tmp_path / "disk.img"
+    for field, value in [(72, 2**64 - 1), (72, 2**55), (72, 2**40), (1024 + 40, 2**64 - 2)]:
+        make_gpt(path)
+        data = bytearray(path.read_bytes())
+        struct.pack_into("<Q", data, field if field > 512 else 512 + field, value)
+        struct.pack_into("<I", data, 512 + 88, zlib.crc32(data[1024 : 1024 + 128 * 128]))
+        if value == 2**40:
+            # The sum of what is read there: nothing.
+            struct.pack_into("<I", data, 512 + 88, 0)
+        struct.pack_into("<I", data, 512 + 16, 0)
+        struct.pack_into("<I", data, 512 + 16, zlib.crc32(data[512 : 512 + 92]))
+        path.write_bytes(data)
+        with pytest.raises(ValueError, match="damaged"):
+            uext4.partitions(path)
+        with pytest.raises(ValueError, match="damaged"):
+            uext4.Volume(path, partition=1)

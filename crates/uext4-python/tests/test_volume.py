@@ -13,6 +13,7 @@ import uuid
 
 import pytest
 from conftest import e2fsck
+from nbd_server import Server
 
 import uext4
 
@@ -28,6 +29,17 @@ def test_a_read_only_volume_changes_nothing(image):
         with uext4.Volume(image) as other:
             assert (other / "lost+found").is_dir()
     assert image.read_bytes() == before
+
+
+def test_a_file_of_a_read_only_volume_is_not_opened_to_write(image):
+    with uext4.Volume(image, "r+") as volume:
+        (volume / "a").write_bytes(b"a")
+    with uext4.Volume(image) as volume:
+        for mode in ("r+", "a", "w", "w+", "rb+", "x"):
+            with pytest.raises(OSError) as caught:
+                (volume / ("new" if mode == "x" else "a")).open(mode)
+            assert caught.value.errno == errno.EROFS, mode
+        assert (volume / "a").read_bytes() == b"a"
 
 
 def test_a_writer_has_the_image_alone_and_gives_it_back(image):
@@ -123,6 +135,33 @@ def test_a_volume_that_is_dropped_warns_and_is_closed(image):
         assert (volume / "a").read_bytes() == b"kept"
 
 
+def test_a_volume_that_is_dropped_is_closed_where_warnings_are_errors(image):
+    script = """
+import gc, sys, uext4
+volume = uext4.Volume(sys.argv[1], "r+")
+core = volume.core
+del volume
+gc.collect()
+assert core.closed
+"""
+    python = [sys.executable, "-W", "error", "-c", script]
+    done = subprocess.run([*python, image], capture_output=True, text=True)
+    assert done.returncode == 0 and "ResourceWarning" in done.stderr, done.stderr
+
+
+def test_at_the_end_a_volume_that_fails_leaves_no_other_open(image, tmp_path):
+    class Bad(uext4.Volume):
+        def close(self):
+            super().close()
+            raise RuntimeError("injected")
+
+    uext4.mkfs(tmp_path / "other.img", 8 << 20)
+    volumes = [Bad(name, "r+") for name in (image, tmp_path / "other.img")]
+    with pytest.warns(RuntimeWarning, match="injected"):
+        uext4._volume._close_all()
+    assert all(volume.closed for volume in volumes)
+
+
 def test_the_end_of_the_interpreter_closes_volumes(image):
     script = """
 import sys, uext4
@@ -201,6 +240,26 @@ def test_mkfs_overwrites_nothing_unasked(tmp_path):
     uext4.mkfs(path, force=True, fs_type="ext2")
     e2fsck(path)
     assert len(path.read_bytes()) == 8 << 20
+
+
+def test_a_forced_mkfs_spares_what_another_host_has(tmp_path):
+    data = bytearray(8 << 20)
+    (tmp_path / "disk.img").write_bytes(b"")
+    uext4.mkfs(tmp_path / "disk.img", len(data), features="mmp")
+    data[:] = (tmp_path / "disk.img").read_bytes()
+    server = Server(tmp_path, data)
+    try:
+        with uext4.Volume(server.uri, "r+", options="mmp_node=other") as volume:
+            number = volume.uuid
+            with pytest.raises(OSError, match="'other'") as caught:
+                uext4.mkfs(server.uri, force=True)
+            assert caught.value.errno == errno.EBUSY
+            (volume / "a").write_bytes(b"a")
+        with uext4.Volume(server.uri) as volume:
+            assert volume.uuid == number
+        assert uext4.mkfs(server.uri, force=True)["uuid"] != number
+    finally:
+        server.close()
 
 
 def test_with_an_epoch_images_are_the_same_bytes(tmp_path):

@@ -36,8 +36,8 @@ def mkfs(
     """Makes a file system, as ``mke2fs -t ext4`` does, and says what was made.
 
     An image that does not exist is made, of ``size`` bytes; one that has data is refused without
-    ``force``. ``partition``, or ``offset`` and ``length`` in bytes, name a part of a disk image.
-    ``features`` is a list as of ``-O``. With ``epoch``, seconds since 1970, the image is the same
+    ``force``, and one that another host has mounted with mmp always. ``partition``, or ``offset``
+    and ``length`` in bytes, name a part of a disk image. ``features`` is a list as of ``-O``. With ``epoch``, seconds since 1970, the image is the same
     bytes each time.
     """
     name = os.fsencode(image)

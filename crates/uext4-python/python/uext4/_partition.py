@@ -18,6 +18,8 @@ _EXTENDED = (0x05, 0x0F, 0x85)
 _PROTECTIVE = 0xEE
 _LOGICAL_MAX = 128
 _ENTRIES_BYTES_MAX = 1 << 20
+# As of off_t.
+_DISK_BYTES_MAX = 1 << 63
 
 
 @dataclass(frozen=True)
@@ -74,10 +76,11 @@ def _gpt(image: bytes, sector: int) -> list[Partition] | None:
     plain = header[:16] + bytes(4) + header[20:size]
     (first,) = struct.unpack_from("<Q", header, 72)
     count, each, entries_crc = struct.unpack_from("<III", header, 80)
-    if zlib.crc32(plain) != crc or each < 128 or count * each > _ENTRIES_BYTES_MAX:
+    too_many = each < 128 or count * each > _ENTRIES_BYTES_MAX
+    if zlib.crc32(plain) != crc or too_many or first * sector >= _DISK_BYTES_MAX:
         raise ValueError(f"{os.fsdecode(image)}: its GPT is damaged")
     entries = _read(image, first * sector, count * each)
-    if zlib.crc32(entries) != entries_crc:
+    if len(entries) != count * each or zlib.crc32(entries) != entries_crc:
         raise ValueError(f"{os.fsdecode(image)}: its GPT is damaged")
     found = []
     for index in range(count):
@@ -86,6 +89,8 @@ def _gpt(image: bytes, sector: int) -> list[Partition] | None:
         if entry[:16] != bytes(16) and start <= last:
             name = entry[56:128].decode("utf-16-le", "replace").split("\0")[0]
             length = (last - start + 1) * sector
+            if (last + 1) * sector > _DISK_BYTES_MAX:
+                raise ValueError(f"{os.fsdecode(image)}: its GPT is damaged")
             found.append(Partition(index + 1, start * sector, length, name))
     return found
 

@@ -310,7 +310,8 @@ class Path:
                 raise
             self.parent.mkdir(parents=True, exist_ok=True)
             self.mkdir(mode, exist_ok=exist_ok)
-        except FileExistsError:
+        except OSError:
+            # Not FileExistsError alone: a file system that is read-only is told first.
             if not exist_ok or not self.is_dir():
                 raise
 

@@ -116,9 +116,13 @@ class Volume:
         core = self._core
         if core is None or not core.is_own or core.closed:
             return
-        if not self._is_quiet:
-            warnings.warn(f"unclosed volume {self!r}", ResourceWarning, source=self, stacklevel=2)
-        self.close()
+        try:
+            if not self._is_quiet:
+                what = f"unclosed volume {self!r}"
+                warnings.warn(what, ResourceWarning, source=self, stacklevel=2)
+        finally:
+            # Also where warnings are errors.
+            self.close()
 
     def __repr__(self) -> str:
         state = " closed" if self.closed else ""
@@ -226,11 +230,15 @@ class Volume:
 
 
 def _close_all() -> None:
+    failures: list[tuple[Volume, Exception]] = []
     for volume in list(_open_volumes):
         try:
             volume.close()
-        except (OSError, ValueError) as error:
-            warnings.warn(f"{volume!r}: closing failed: {error}", RuntimeWarning, stacklevel=1)
+        except Exception as error:
+            failures.append((volume, error))
+    # Behind all of them, as a warning may be an error.
+    for volume, error in failures:
+        warnings.warn(f"{volume!r}: closing failed: {error}", RuntimeWarning, stacklevel=1)
 
 
 atexit.register(_close_all)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import datetime
 import io
 import os
+import shutil
 import stat
 from collections.abc import Iterable
 from typing import IO, Any
@@ -187,15 +188,23 @@ class Uext4FileSystem(AbstractFileSystem):  # type: ignore[misc]
             self._path(path).touch()
 
     def cp_file(self, path1: str, path2: str, **kwargs: Any) -> None:
-        """Copies one file, or makes a directory that another one is."""
+        """Copies one file, or makes a directory that another one is.
+
+        A file is not copied onto itself, by whatever name: shutil.SameFileError.
+        """
         source, target = self._path(path1), self._path(path2)
         if source.is_dir():
             target.mkdir(parents=True, exist_ok=True)
             return
+        if target.exists() and source.samefile(target):
+            raise shutil.SameFileError(f"{source} and {target} are the same file")
         target.parent.mkdir(parents=True, exist_ok=True)
         with source.open("rb", 0) as reader, target.open("wb", 0) as writer:
             while piece := reader.read(1 << 20):
-                writer.write(piece)
+                rest = memoryview(piece)
+                # The last blocks of a full image take the beginning of a piece.
+                while rest:
+                    rest = rest[writer.write(rest) :]
 
     def rm_file(self, path: str) -> None:
         """Removes a file, a link or an empty directory."""

@@ -102,7 +102,8 @@
 #define UEXT4_SET_MTIME_NOW 128
 
 // For uext4_mkfs_options: what the image or device holds is lost. Without it only what is new or
-// empty is taken: a file of no bytes, or a device that begins with 68 KiB of zeroes.
+// empty is taken: a file of no bytes, or a device that begins with 68 KiB of zeroes. What another
+// host has mounted, as mmp tells, is refused all the same.
 #define UEXT4_MKFS_FORCE 1
 
 // For uext4_rename: fail with EEXIST if the new name is there.
@@ -626,9 +627,9 @@ int uext4_open_device(const struct uext4_device *device,
 // Writes everything back, leaves a clean image, and gives the volume back, also where this fails:
 // then the journal holds what must be replayed, as after a crash, and what was synced is not lost.
 //
-// Close files, directories and inodes first. Those that are open afterwards can still be read and
-// must be closed or freed; the last of them lets the device go. What other calls that are under
-// way acknowledge is in the image; no call may begin with a volume that is being closed.
+// No call with the volume may be under way or begin. Close files, directories and inodes first.
+// Those that are open afterwards stay valid until they are closed or freed, which they must be:
+// they can still be read, and the last of them lets the device go.
 int uext4_close(struct uext4_volume *volume);
 
 // Makes everything durable, as sync(2).

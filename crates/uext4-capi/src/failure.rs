@@ -29,6 +29,16 @@ impl Failure {
         Self::new(libc::EINVAL, text)
     }
 
+    #[cfg(test)]
+    pub(crate) fn errno(&self) -> i32 {
+        self.errno
+    }
+
+    #[cfg(test)]
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
     /// The same with what it is about before it.
     pub(crate) fn at(self, what: &[u8]) -> Self {
         Self { text: format!("{}: {}", String::from_utf8_lossy(what), self.text), ..self }

@@ -4,7 +4,7 @@ use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use uext4_device::{Access, Device, FileDevice, FileOptions, OpenError};
+use uext4_device::{Access, Device, FileDevice, FileOptions, OpenError, SharedDevice};
 use uext4_mkfs::{FsType, MkfsError, Options, format};
 use uext4_nbd::NbdUri;
 
@@ -14,7 +14,8 @@ use crate::failure::{Failure, Result, status};
 use crate::open;
 
 /// For uext4_mkfs_options: what the image or device holds is lost. Without it only what is new or
-/// empty is taken: a file of no bytes, or a device that begins with 68 KiB of zeroes.
+/// empty is taken: a file of no bytes, or a device that begins with 68 KiB of zeroes. What another
+/// host has mounted, as mmp tells, is refused all the same.
 pub const UEXT4_MKFS_FORCE: u32 = 1;
 
 /// Options of mkfs, named as those of mke2fs(8). What is 0 or NULL is as mke2fs -t ext4 has it.
@@ -78,7 +79,7 @@ pub unsafe extern "C" fn uext4_mkfs(
             return make_file(path, &options);
         }
         let device = open::device(image, &FileOptions::new(Access::ReadWrite))?;
-        make(&*device, &options, is_forced).map_err(|failure| failure.at(image))
+        make(&device, &options, is_forced).map_err(|failure| failure.at(image))
     })
 }
 
@@ -94,7 +95,7 @@ pub unsafe extern "C" fn uext4_mkfs_device(
         let (device, (options, is_forced)) =
             unsafe { (args::object(device, "device")?, taken(options, options_size)?) };
         let _hold = device.hold(true)?;
-        make(&*device.shared(), &options, is_forced)
+        make(&device.shared(), &options, is_forced)
     })
 }
 
@@ -159,12 +160,16 @@ unsafe fn taken(options: *const MkfsOptions, size: usize) -> Result<(Options, bo
 fn make_file(path: &Path, options: &Options) -> Result<()> {
     let name = path.as_os_str().as_bytes();
     let Some(size) = options.size else {
-        return Err(Failure::new(libc::ENOENT, "not there; give a size to make it").at(name));
+        return Err(match path.exists() {
+            true => Failure::invalid("has no bytes; give a size"),
+            false => Failure::new(libc::ENOENT, "not there; give a size to make it"),
+        }
+        .at(name));
     };
     let was_there = path.exists();
     let created = FileDevice::create_unless_filled(path, size)?;
     let device = created.ok_or_else(|| OpenError::InUse { path: path.to_owned() })?;
-    make(&device, options, true).map_err(|failure| {
+    write(&device, options).map_err(|failure| {
         if !was_there {
             // Our own file, and nothing is in it.
             let _ = std::fs::remove_file(path);
@@ -173,10 +178,17 @@ fn make_file(path: &Path, options: &Options) -> Result<()> {
     })
 }
 
-fn make(device: &dyn Device, options: &Options, is_forced: bool) -> Result<()> {
+fn make(device: &SharedDevice, options: &Options, is_forced: bool) -> Result<()> {
     if !is_forced {
-        check_empty(device)?;
+        check_empty(&**device)?;
+    } else if let Ok(Some(holder)) = uext4::mmp_holder(device) {
+        // Whatever else lies there, or is damaged, is overwritten.
+        return Err(Failure::new(libc::EBUSY, format_args!("{holder}: in use")));
     }
+    write(&**device, options)
+}
+
+fn write(device: &dyn Device, options: &Options) -> Result<()> {
     format(device, options).map(drop).map_err(|error| match &error {
         MkfsError::Io { source, .. } => {
             Failure::new(source.raw_os_error().unwrap_or(libc::EIO), error)
@@ -199,5 +211,40 @@ fn check_empty(device: &dyn Device) -> Result<()> {
             let text = format!("holds something (byte {at} is not 0); UEXT4_MKFS_FORCE overwrites");
             Err(Failure::new(libc::EEXIST, text))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use uext4::{MountOptions, Volume};
+    use uext4_device::MemoryDevice;
+
+    use super::*;
+
+    /// Fault model: a forced mkfs of what another host has mounted, here another volume on the same
+    /// bytes, of which the device's handle does not know.
+    #[test]
+    fn what_another_host_has_is_refused_with_its_name() {
+        let device: SharedDevice = Arc::new(MemoryDevice::new(16 << 20));
+        let options = Options {
+            features: "mmp".to_owned(),
+            mmp_update_interval: Some(1),
+            ..Options::default()
+        };
+        write(&*device, &options).unwrap();
+        let mut mount = MountOptions::default();
+        mount.parse("mmp_node=other").unwrap();
+        let volume = Volume::open(Arc::clone(&device), mount).unwrap();
+        let uuid = volume.layout().uuid;
+        let refused = make(&device, &options, true).unwrap_err();
+        assert_eq!(refused.errno(), libc::EBUSY);
+        assert!(refused.text().contains("'other'"), "{refused:?}");
+        volume.close().unwrap();
+        let volume = Volume::open(Arc::clone(&device), MountOptions::default()).unwrap();
+        assert_eq!(volume.layout().uuid, uuid);
+        volume.close().unwrap();
+        make(&device, &options, true).unwrap();
     }
 }

@@ -140,17 +140,23 @@ pub unsafe extern "C" fn uext4_open_device(
 /// Writes everything back, leaves a clean image, and gives the volume back, also where this fails:
 /// then the journal holds what must be replayed, as after a crash, and what was synced is not lost.
 ///
-/// Close files, directories and inodes first. Those that are open afterwards can still be read and
-/// must be closed or freed; the last of them lets the device go. What other calls that are under
-/// way acknowledge is in the image; no call may begin with a volume that is being closed.
+/// No call with the volume may be under way or begin. Close files, directories and inodes first.
+/// Those that are open afterwards stay valid until they are closed or freed, which they must be:
+/// they can still be read, and the last of them lets the device go.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn uext4_close(volume: *mut VolumeHandle) -> c_int {
-    status(None, || {
-        args::check_place(volume, "volume")?;
-        // SAFETY: it came from `Box::into_raw` and is given back once, see the crate.
-        let handle = unsafe { Box::from_raw(volume) };
-        Ok(handle.volume.clone().close()?)
-    })
+    // SAFETY: it came from `Box::into_raw` and is given back once, see the crate.
+    let handle = (!volume.is_null()).then(|| unsafe { Box::from_raw(volume) });
+    let closed =
+        status(handle.as_deref(), || Ok(given(handle.as_deref())?.volume.clone().close()?));
+    // What the last user of a volume does as it goes may be a bug too.
+    match status(None, || {
+        drop(handle);
+        Ok(())
+    }) {
+        0 => closed,
+        failed => failed,
+    }
 }
 
 /// Makes everything durable, as sync(2).

@@ -119,7 +119,7 @@ static void arguments(const char *image)
     MUST(uext4_close(v));
 }
 
-static void images(const char *image, const char *zeroes)
+static void images(const char *image, const char *zeroes, const char *empty)
 {
     uext4_volume *v = NULL;
     uext4_report *report = NULL;
@@ -132,6 +132,7 @@ static void images(const char *image, const char *zeroes)
     FAILS(uext4_open("nbd+unix:///x?socket=/none/such", "nbd_timeout=1", &v), EIO, "no connection");
     FAILS(uext4_mkfs(image, NULL, 0), EEXIST, "UEXT4_MKFS_FORCE");
     FAILS(uext4_mkfs("/none/such", NULL, 0), ENOENT, "give a size");
+    FAILS(uext4_mkfs(empty, NULL, 0), EINVAL, "no bytes; give a size");
     uext4_mkfs_options options;
     memset(&options, 0, sizeof options);
     options.size = 1 << 20;
@@ -209,9 +210,9 @@ static void devices(void)
 
 int main(int argc, char **argv)
 {
-    EXPECT(argc == 3);
+    EXPECT(argc == 4);
     arguments(argv[1]);
-    images(argv[1], argv[2]);
+    images(argv[1], argv[2], argv[3]);
     devices();
     return 0;
 }

@@ -73,10 +73,11 @@ impl Programs {
         let flags = |option: &str, path: &Path| format!("{option}{}", path.display());
         command.env("CGO_CFLAGS", flags("-I", &folder().join("include")));
         command.env("CGO_LDFLAGS", flags("-L", self.scratch.path()));
-        command.env("CGO_ENABLED", "1").env("GOPROXY", "off").env("GOFLAGS", "-mod=mod");
+        command.env("CGO_ENABLED", "1").env("GOPROXY", "off").env("GOFLAGS", "");
         command.env("GOTOOLCHAIN", "local").env("GO111MODULE", "on").env("GOWORK", "off");
-        // Kept from one run to the next: Go compiles its own library first.
-        command.env("GOCACHE", Path::new(env!("CARGO_TARGET_TMPDIR")).join("go"));
+        for (name, folder) in [("HOME", "home"), ("GOPATH", "go"), ("GOCACHE", "go-cache")] {
+            command.env(name, self.scratch.path().join(folder));
+        }
     }
 }
 

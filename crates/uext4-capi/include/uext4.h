@@ -548,7 +548,7 @@ int uext4_mkfs_device(const struct uext4_device *device,
                       const struct uext4_mkfs_options *options,
                       size_t options_size);
 
-// Makes a directory with these permissions (less set-id bits there is no umask here); it is of the
+// Makes a directory with these permissions, set-id bits left out; no umask applies. It is of the
 // owner that the volume was opened with.
 int uext4_mkdir(const struct uext4_volume *volume,
                 const struct uext4_inode *at,
@@ -613,7 +613,7 @@ const char *uext4_version(void);
 //
 // Options are words as of mount -o, separated by commas, those of uext4(5): ro, noatime,
 // commit=SECONDS, ... Besides: offset=BYTES and sizelimit=BYTES for a part of the file; uid=ID and
-// gid=ID, who owns what is made (0, root's, by default). NULL is none.
+// gid=ID, the owner of what is made (0, root's, by default). NULL is none.
 //
 // Fails with EROFS where the file system can only be read and ro was not given.
 int uext4_open(const char *image, const char *options, struct uext4_volume **volume);

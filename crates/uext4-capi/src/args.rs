@@ -3,10 +3,13 @@
 //! # Safety
 //! What the crate trusts its callers with (`lib.rs`) is what these functions ask for.
 
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, count, status};
+use crate::inode::InodeHandle;
+use crate::place::Place;
+use crate::volume::{VolumeHandle, given};
 
 fn null(what: &str) -> Failure {
     Failure::invalid(format_args!("{what} is NULL"))
@@ -120,4 +123,40 @@ pub(crate) unsafe fn give(value: &[u8], buf: *mut c_void, size: usize) -> Result
     let count = value.len().min(room.len());
     room[..count].copy_from_slice(&value[..count]);
     Ok(value.len())
+}
+
+/// Does work at a place that arguments of C name.
+///
+/// # Safety
+/// Objects and a string, or NULL, see the crate.
+pub(crate) unsafe fn at_place(
+    volume: *const VolumeHandle,
+    at: *const InodeHandle,
+    path: *const c_char,
+    work: impl FnOnce(&VolumeHandle, &Place<'_>) -> Result<()>,
+) -> c_int {
+    // SAFETY: as this function's caller says.
+    let (handle, at, path) = unsafe { (volume.as_ref(), at.as_ref(), optional_text(path)) };
+    status(handle, || {
+        let volume = given(handle)?;
+        work(volume, &Place::new(volume, at, path)?)
+    })
+}
+
+/// As [`at_place`], for work that gives a length.
+///
+/// # Safety
+/// Objects and a string, or NULL, see the crate.
+pub(crate) unsafe fn count_at_place(
+    volume: *const VolumeHandle,
+    at: *const InodeHandle,
+    path: *const c_char,
+    work: impl FnOnce(&VolumeHandle, &Place<'_>) -> Result<usize>,
+) -> i64 {
+    // SAFETY: as this function's caller says.
+    let (handle, at, path) = unsafe { (volume.as_ref(), at.as_ref(), optional_text(path)) };
+    count(handle, || {
+        let volume = given(handle)?;
+        work(volume, &Place::new(volume, at, path)?)
+    })
 }

@@ -24,7 +24,7 @@ pub struct DeviceHandle {
     users: Arc<Mutex<Users>>,
 }
 
-/// Who uses a device now.
+/// What a device is used by now.
 #[derive(Debug, Default)]
 struct Users {
     readers: usize,

@@ -4,11 +4,11 @@ use std::ffi::{c_char, c_int, c_void};
 
 use uext4::{Device, FileKind, NewInode, Owner, RenameMode};
 
-use crate::args::{self, Shared};
-use crate::failure::{Failure, Result, count, status};
+use crate::args::{self, Shared, at_place, count_at_place};
+use crate::failure::{Failure, Result};
 use crate::inode::{InodeHandle, UEXT4_NOFOLLOW};
 use crate::place::Place;
-use crate::volume::{VolumeHandle, given};
+use crate::volume::VolumeHandle;
 
 /// For uext4_rename: fail with EEXIST if the new name is there.
 pub const UEXT4_RENAME_NOREPLACE: u32 = 1;
@@ -34,22 +34,7 @@ pub struct NewFile {
 // SAFETY: numbers without padding.
 unsafe impl Shared for NewFile {}
 
-/// A volume and a place in it, of arguments of C; for calls that need no more.
-unsafe fn at_place(
-    volume: *const VolumeHandle,
-    at: *const InodeHandle,
-    path: *const c_char,
-    work: impl FnOnce(&VolumeHandle, &Place<'_>) -> Result<()>,
-) -> c_int {
-    // SAFETY: objects and a string, or NULL, see the crate.
-    let (handle, at, path) = unsafe { (volume.as_ref(), at.as_ref(), args::optional_text(path)) };
-    status(handle, || {
-        let volume = given(handle)?;
-        work(volume, &Place::new(volume, at, path)?)
-    })
-}
-
-/// Makes a directory with these permissions (less set-id bits there is no umask here); it is of the
+/// Makes a directory with these permissions, set-id bits left out; no umask applies. It is of the
 /// owner that the volume was opened with.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn uext4_mkdir(
@@ -155,16 +140,14 @@ pub unsafe extern "C" fn uext4_readlink(
     buf: *mut c_void,
     size: usize,
 ) -> i64 {
-    // SAFETY: objects and a string, or NULL, see the crate.
-    let (handle, at, path) = unsafe { (volume.as_ref(), at.as_ref(), args::optional_text(path)) };
-    count(handle, || {
-        let volume = given(handle)?;
-        let place = Place::new(volume, at, path)?;
+    let work = |volume: &VolumeHandle, place: &Place<'_>| {
         let inode = place.inode(UEXT4_NOFOLLOW)?;
         let target = volume.volume().read_link(&inode).map_err(|error| place.failed(error))?;
         // SAFETY: a buffer of that size, see the crate.
         unsafe { args::give(&target, buf, size) }
-    })
+    };
+    // SAFETY: as this function's caller says.
+    unsafe { count_at_place(volume, at, path, work) }
 }
 
 /// Gives a file that is there another name. A symbolic link at the end of path is not followed, as

@@ -94,7 +94,7 @@ pub extern "C" fn uext4_version() -> *const c_char {
 ///
 /// Options are words as of mount -o, separated by commas, those of uext4(5): ro, noatime,
 /// commit=SECONDS, ... Besides: offset=BYTES and sizelimit=BYTES for a part of the file; uid=ID and
-/// gid=ID, who owns what is made (0, root's, by default). NULL is none.
+/// gid=ID, the owner of what is made (0, root's, by default). NULL is none.
 ///
 /// Fails with EROFS where the file system can only be read and ro was not given.
 #[unsafe(no_mangle)]

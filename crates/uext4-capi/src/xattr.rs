@@ -4,11 +4,11 @@ use std::ffi::{c_char, c_int, c_void};
 
 use uext4::XattrMode;
 
-use crate::args;
-use crate::failure::{Failure, count, status};
+use crate::args::{self, at_place, count_at_place};
+use crate::failure::Failure;
 use crate::inode::{InodeHandle, UEXT4_NOFOLLOW};
 use crate::place::Place;
-use crate::volume::{VolumeHandle, given};
+use crate::volume::VolumeHandle;
 
 /// For uext4_setxattr: fail with EEXIST if the attribute is there.
 pub const UEXT4_XATTR_CREATE: u32 = 2;
@@ -28,18 +28,16 @@ pub unsafe extern "C" fn uext4_getxattr(
     buf: *mut c_void,
     size: usize,
 ) -> i64 {
-    // SAFETY: objects and a string, or NULL, see the crate.
-    let (handle, at, path) = unsafe { (volume.as_ref(), at.as_ref(), args::optional_text(path)) };
-    count(handle, || {
-        let volume = given(handle)?;
-        let place = Place::new(volume, at, path)?;
+    let work = |volume: &VolumeHandle, place: &Place<'_>| {
         // SAFETY: a string, see the crate.
         let name = unsafe { args::text(name, "name") }?;
         let inode = place.inode(flags)?;
         let value = volume.volume().xattr_get(&inode, name).map_err(|error| place.failed(error))?;
         // SAFETY: a buffer of that size, see the crate.
         unsafe { args::give(&value, buf, size) }
-    })
+    };
+    // SAFETY: as this function's caller says.
+    unsafe { count_at_place(volume, at, path, work) }
 }
 
 /// Full names of the attributes, each with a zero byte behind it: fills buf with at most size
@@ -53,11 +51,7 @@ pub unsafe extern "C" fn uext4_listxattr(
     buf: *mut c_void,
     size: usize,
 ) -> i64 {
-    // SAFETY: objects and a string, or NULL, see the crate.
-    let (handle, at, path) = unsafe { (volume.as_ref(), at.as_ref(), args::optional_text(path)) };
-    count(handle, || {
-        let volume = given(handle)?;
-        let place = Place::new(volume, at, path)?;
+    let work = |volume: &VolumeHandle, place: &Place<'_>| {
         let inode = place.inode(flags)?;
         let names = volume.volume().xattr_list(&inode).map_err(|error| place.failed(error))?;
         let text: Vec<u8> = names
@@ -69,7 +63,9 @@ pub unsafe extern "C" fn uext4_listxattr(
             .collect();
         // SAFETY: a buffer of that size, see the crate.
         unsafe { args::give(&text, buf, size) }
-    })
+    };
+    // SAFETY: as this function's caller says.
+    unsafe { count_at_place(volume, at, path, work) }
 }
 
 /// Sets an attribute. Flags: UEXT4_NOFOLLOW, UEXT4_XATTR_CREATE or UEXT4_XATTR_REPLACE.
@@ -83,11 +79,7 @@ pub unsafe extern "C" fn uext4_setxattr(
     value: *const c_void,
     size: usize,
 ) -> c_int {
-    // SAFETY: objects and a string, or NULL, see the crate.
-    let (handle, at, path) = unsafe { (volume.as_ref(), at.as_ref(), args::optional_text(path)) };
-    status(handle, || {
-        let volume = given(handle)?;
-        let place = Place::new(volume, at, path)?;
+    let work = |volume: &VolumeHandle, place: &Place<'_>| {
         // SAFETY: a string and a buffer of that size, see the crate.
         let (name, value) = unsafe { (args::text(name, "name")?, args::bytes(value, size)?) };
         let mode = match flags & !UEXT4_NOFOLLOW {
@@ -99,7 +91,9 @@ pub unsafe extern "C" fn uext4_setxattr(
         let inode = place.inode(flags & UEXT4_NOFOLLOW)?;
         let set = volume.volume().xattr_set(&inode, name, value, mode);
         set.map_err(|error| place.failed(error))
-    })
+    };
+    // SAFETY: as this function's caller says.
+    unsafe { at_place(volume, at, path, work) }
 }
 
 /// Removes an attribute. Fails with ENODATA if it is not there.
@@ -111,15 +105,13 @@ pub unsafe extern "C" fn uext4_removexattr(
     flags: u32,
     name: *const c_char,
 ) -> c_int {
-    // SAFETY: objects and a string, or NULL, see the crate.
-    let (handle, at, path) = unsafe { (volume.as_ref(), at.as_ref(), args::optional_text(path)) };
-    status(handle, || {
-        let volume = given(handle)?;
-        let place = Place::new(volume, at, path)?;
+    let work = |volume: &VolumeHandle, place: &Place<'_>| {
         // SAFETY: a string, see the crate.
         let name = unsafe { args::text(name, "name") }?;
         let inode = place.inode(flags)?;
         let removed = volume.volume().xattr_remove(&inode, name);
         removed.map_err(|error| place.failed(error))
-    })
+    };
+    // SAFETY: as this function's caller says.
+    unsafe { at_place(volume, at, path, work) }
 }

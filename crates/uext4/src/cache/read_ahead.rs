@@ -7,7 +7,7 @@
 //! without a buffer of it, and none can come and go while the block is read, because departures
 //! from its shard are counted. The caller sees to it that the blocks keep their owner: it holds
 //! the directory's lock, or they are of a kind that never moves. A failure, or a block that fails
-//! its checks, inserts nothing: who needs the block reads it and gets the error.
+//! its checks, inserts nothing: the caller that needs the block reads it and gets the error.
 
 use super::{BlockKind, Buffer, Cache};
 use std::sync::Arc;

@@ -26,13 +26,13 @@ const METADATA: &[&str] = &[
 fn check() -> Result<String, String> {
     let config = std::fs::read_to_string(workspace::root().join("deny.toml"));
     let config = config.map_err(|error| format!("deny.toml: {error}"))?;
-    let (allowed, exceptions) = (allowed(&config)?, exceptions(&config));
+    let licences = Licences::read(&config)?;
     let output = workspace::cargo(METADATA).output().map_err(|error| error.to_string())?;
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).into_owned());
     }
     let metadata = serde_json::from_slice(&output.stdout);
-    judge(&metadata.map_err(|error| format!("cargo metadata: {error}"))?, &allowed, &exceptions)
+    judge(&metadata.map_err(|error| format!("cargo metadata: {error}"))?, &licences)
 }
 
 /// Both opinions; installs cargo-deny unless `install` is false.
@@ -76,31 +76,43 @@ fn by_cargo_deny(install: bool) -> Result<String, String> {
     Ok("cargo-deny: ok, advisories too".to_owned())
 }
 
-/// The licences that `deny.toml` allows.
-fn allowed(config: &str) -> Result<Vec<String>, String> {
-    let list = config.split_once("\nallow = [").and_then(|(_, rest)| rest.split_once(']'));
-    let (list, _) = list.ok_or("deny.toml: no list of allowed licences")?;
-    Ok(list.split('"').skip(1).step_by(2).map(str::to_owned).collect())
+/// What is read of `deny.toml`.
+#[derive(serde::Deserialize)]
+struct Config {
+    licenses: Licences,
 }
 
-/// Packages that `deny.toml` allows other licences, with those.
-fn exceptions(config: &str) -> Vec<(String, Vec<String>)> {
-    let line = config.lines().find(|line| line.starts_with("exceptions = ["));
-    let tables = line.unwrap_or_default().split('{').skip(1);
-    let table = |table: &str| {
-        let mut words: Vec<String> =
-            table.split('"').skip(1).step_by(2).map(str::to_owned).collect();
-        // `crate` comes last.
-        Some((words.pop()?, words))
-    };
-    tables.filter_map(table).collect()
+/// The licences that all packages may have, and what single packages may have besides.
+#[derive(serde::Deserialize)]
+struct Licences {
+    allow: Vec<String>,
+    #[serde(default)]
+    exceptions: Vec<Exception>,
 }
 
-fn judge(
-    metadata: &Value,
-    allowed: &[String],
-    exceptions: &[(String, Vec<String>)],
-) -> Result<String, String> {
+#[derive(serde::Deserialize)]
+struct Exception {
+    allow: Vec<String>,
+    #[serde(rename = "crate")]
+    package: String,
+}
+
+impl Licences {
+    fn read(config: &str) -> Result<Licences, String> {
+        let config: Config =
+            toml::from_str(config).map_err(|error| format!("deny.toml: {error}"))?;
+        Ok(config.licenses)
+    }
+
+    /// What the package may have.
+    fn of(&self, package: &str) -> Vec<&str> {
+        let more = self.exceptions.iter().filter(|exception| exception.package == package);
+        let more = more.flat_map(|exception| &exception.allow);
+        self.allow.iter().chain(more).map(String::as_str).collect()
+    }
+}
+
+fn judge(metadata: &Value, licences: &Licences) -> Result<String, String> {
     let packages = metadata["packages"].as_array().ok_or("cargo metadata: no packages")?;
     let mut refused = Vec::new();
     let mut versions: BTreeMap<&str, usize> = BTreeMap::new();
@@ -108,10 +120,7 @@ fn judge(
         let name = package["name"].as_str().unwrap_or_default();
         *versions.entry(name).or_default() += 1;
         let licence = package["license"].as_str().unwrap_or("no licence");
-        let more = exceptions.iter().filter(|(package, _)| package == name);
-        let more = more.flat_map(|(_, licences)| licences.clone());
-        let allowed: Vec<String> = allowed.iter().cloned().chain(more).collect();
-        if !is_satisfied(licence, &allowed) {
+        if !is_satisfied(licence, &licences.of(name)) {
             refused.push(format!("{name}: {licence}"));
         }
         match package["source"].as_str() {
@@ -134,7 +143,7 @@ fn judge(
 
 /// Whether the allowed licences satisfy an SPDX expression; what is none is not satisfied. A slash
 /// is the registry's old spelling of OR.
-fn is_satisfied(expression: &str, allowed: &[String]) -> bool {
+fn is_satisfied(expression: &str, allowed: &[&str]) -> bool {
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
     let mut expression = Expression { words: &words, allowed };
@@ -144,7 +153,7 @@ fn is_satisfied(expression: &str, allowed: &[String]) -> bool {
 /// What is left of an expression.
 struct Expression<'a> {
     words: &'a [&'a str],
-    allowed: &'a [String],
+    allowed: &'a [&'a str],
 }
 
 impl Expression<'_> {
@@ -185,7 +194,7 @@ impl Expression<'_> {
             self.words = rest;
             licence = format!("{id} WITH {exception}");
         }
-        Some(self.allowed.contains(&licence))
+        Some(self.allowed.contains(&licence.as_str()))
     }
 }
 
@@ -193,15 +202,22 @@ impl Expression<'_> {
 mod tests {
     use super::*;
 
-    fn list() -> Vec<String> {
-        let config = "[licenses]\n# Text.\nallow = [\n  \"MIT\",\n  \"Apache-2.0\",\n  \
-                      \"Apache-2.0 WITH LLVM-exception\",\n]\nother = [\"x\"]\n";
-        allowed(config).unwrap()
-    }
+    const CONFIG: &str = "
+        [licenses]
+        # Text.
+        allow = [\"MIT\", \"Apache-2.0\", \"Apache-2.0 WITH LLVM-exception\"]
+        exceptions = [
+          { allow = [\"CDDL-1.0\"], crate = \"flames\" },
+          # Text.
+          { allow = [\"MPL-2.0\"], crate = \"headers\" },
+        ]
+        [bans]
+        other = [\"x\"]";
 
     #[test]
     fn expressions_are_satisfied_by_what_is_allowed() {
-        let allowed = list();
+        let licences = Licences::read(CONFIG).unwrap();
+        let allowed = licences.of("a package");
         for (expression, holds) in [
             ("MIT", true),
             ("GPL-2.0-only", false),
@@ -224,15 +240,15 @@ mod tests {
 
     #[test]
     fn an_exception_is_of_one_package() {
-        let config = "exceptions = [{ allow = [\"CDDL-1.0\"], crate = \"flames\" }]\n";
-        let exceptions = exceptions(config);
-        assert_eq!(exceptions, [("flames".to_owned(), vec!["CDDL-1.0".to_owned()])]);
-        let judge = |name: &str| {
-            let package = serde_json::json!({ "name": name, "license": "CDDL-1.0" });
-            judge(&serde_json::json!({ "packages": [package] }), &list(), &exceptions)
+        let licences = Licences::read(CONFIG).unwrap();
+        let judge = |name: &str, licence: &str| {
+            let package = serde_json::json!({ "name": name, "license": licence });
+            judge(&serde_json::json!({ "packages": [package] }), &licences)
         };
-        assert_eq!(judge("flames"), Ok("1 packages".to_owned()));
-        assert_eq!(judge("other"), Err("other: CDDL-1.0".to_owned()));
+        assert_eq!(judge("flames", "CDDL-1.0"), Ok("1 packages".to_owned()));
+        assert_eq!(judge("headers", "MPL-2.0"), Ok("1 packages".to_owned()));
+        assert_eq!(judge("other", "CDDL-1.0"), Err("other: CDDL-1.0".to_owned()));
+        assert_eq!(judge("headers", "CDDL-1.0"), Err("headers: CDDL-1.0".to_owned()));
     }
 
     #[test]
@@ -240,8 +256,9 @@ mod tests {
         fn package(name: &str, license: Option<&str>, source: Option<&str>) -> Value {
             serde_json::json!({ "name": name, "license": license, "source": source })
         }
+        let licences = Licences::read(CONFIG).unwrap();
         let judge =
-            |packages: &[Value]| judge(&serde_json::json!({ "packages": packages }), &list(), &[]);
+            |packages: &[Value]| judge(&serde_json::json!({ "packages": packages }), &licences);
         let own = package("own", Some("MIT OR Apache-2.0"), None);
         let good = package("good", Some("MIT"), Some(REGISTRY));
         let twice = [own.clone(), good.clone(), good.clone()];

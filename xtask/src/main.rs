@@ -10,6 +10,7 @@ mod bisect;
 mod conform;
 mod crashtest;
 mod demo;
+mod far;
 mod licences;
 mod long;
 mod machine;
@@ -114,6 +115,8 @@ enum Verb {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         rest: Vec<OsString>,
     },
+    /// Images behind a network: times and syncs a round trip, beside local ones and the kernel's.
+    Far(far::Arguments),
     /// Network block devices: nbdkit, qemu-nbd and a cluster of Ceph, killed under mounts at work.
     Remote {
         /// Only the tests of one server.
@@ -218,6 +221,7 @@ fn main() -> ExitCode {
         Verb::Kill9 { rest } => long::run("kill9", &rest),
         Verb::Programs { rest } => long::run("programs", &rest),
         Verb::Soak { rest } => long::run("soak", &rest),
+        Verb::Far(arguments) => far::run(&arguments),
         Verb::Remote { only } => remote::run(only.as_deref().unwrap_or_default()),
         Verb::Tree { rest } => long::run("tree", &rest),
         Verb::Freeze { rest } => long::run("freeze", &rest),

@@ -1,0 +1,151 @@
+//! `cargo xtask far`: images behind a network, measured beside a local one and beside the kernel.
+//!
+//! # What
+//! A tree is unpacked, walked and read on a local image, on the same behind `nbdkit` at once and
+//! behind round trips of 1 ms and 5 ms (`far_server`), with FUA and without; and on the kernel's
+//! ext4, which reaches the same exports by `nbdfuse` and a loop device. Then syncs are counted
+//! against round trips (`far_syncs`). All places take turns; the figures are medians of the rounds,
+//! and the smallest and largest behind them. It measures and judges nothing.
+
+mod place;
+mod syncs;
+mod tree;
+mod trial;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use crate::{machine, workspace};
+
+/// What is measured, and where.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Rounds; each place is measured once in each.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Files of the tree; it has a directory for each 15.
+    #[arg(long, default_value_t = 45_000)]
+    files: u32,
+    /// Folder of the images, on the disk that the local image is to be measured on.
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Only the places or syncs with this in their name.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    only: String,
+}
+
+/// The programs that are measured, and the folder of the images.
+struct Stage {
+    folder: PathBuf,
+    programs: PathBuf,
+    archive: PathBuf,
+}
+
+/// Figures of one kind, a list for each place or shape, in the order of their first round.
+#[derive(Default)]
+struct Figures {
+    rows: Vec<String>,
+    columns: Vec<&'static str>,
+    values: BTreeMap<(String, &'static str), Vec<f64>>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
+    if let Some(why) = machine::why_no_fuse() {
+        return Err(format!("far: {why}"));
+    }
+    let stage = Stage::make(arguments)?;
+    let wanted = |name: &str| name.contains(&arguments.only);
+    let (mut times, mut ratios) = (Figures::default(), Figures::default());
+    for round in 1..=arguments.rounds {
+        for place in place::ALL.iter().filter(|place| wanted(place.name)) {
+            let Some(measured) = trial::measure(&stage, place)? else { continue };
+            println!("round {round}: {}: {}", place.name, told(&measured));
+            times.add(place.name, &measured);
+        }
+        for place in place::ALL.iter().filter(|place| wanted(place.name) && place.counts_syncs()) {
+            let measured = syncs::measure(&stage, place)?;
+            println!("round {round}: {}: {}", place.name, told(&measured));
+            ratios.add(place.name, &measured);
+        }
+    }
+    times.print("seconds");
+    ratios.print("syncs");
+    std::fs::remove_dir_all(&stage.folder).map_err(|error| format!("far: {error}"))
+}
+
+impl Stage {
+    fn make(arguments: &Arguments) -> Result<Self, String> {
+        let status = workspace::cargo(&["build", "--locked", "--quiet", "--release"])
+            .args(["-p", "uext4-cli", "-p", "uext4-nbd", "--bins", "--examples"])
+            .stdin(Stdio::null())
+            .status();
+        if !status.is_ok_and(|status| status.success()) {
+            return Err("far: uext4-cli or uext4-nbd does not build".into());
+        }
+        let below = arguments.dir.clone().unwrap_or_else(workspace::target);
+        let folder = below.join("far");
+        std::fs::create_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        let archive = folder.join("tree.tar");
+        let programs = workspace::target().join("release");
+        let stage = Self { folder, programs, archive };
+        tree::pack(&stage, arguments.files)?;
+        Ok(stage)
+    }
+}
+
+impl Figures {
+    fn add(&mut self, row: &str, measured: &[(&'static str, f64)]) {
+        if !self.rows.iter().any(|known| known == row) {
+            self.rows.push(row.to_owned());
+        }
+        for &(column, value) in measured {
+            if !self.columns.contains(&column) {
+                self.columns.push(column);
+            }
+            self.values.entry((row.to_owned(), column)).or_default().push(value);
+        }
+    }
+
+    /// A table in Markdown.
+    fn print(&mut self, title: &str) {
+        if self.rows.is_empty() {
+            return;
+        }
+        println!("\n| {title} | {} |", self.columns.join(" | "));
+        println!("|---{}|", "|---".repeat(self.columns.len()));
+        for row in &self.rows {
+            let cells = self.columns.iter().map(|column| {
+                let values = self.values.get_mut(&(row.clone(), *column));
+                values.map_or_else(|| "-".to_owned(), |values| cell(values))
+            });
+            let cells: Vec<String> = cells.collect();
+            println!("| {row} | {} |", cells.join(" | "));
+        }
+    }
+}
+
+/// The median, the smallest and the largest.
+fn cell(values: &mut [f64]) -> String {
+    values.sort_by(f64::total_cmp);
+    let (low, high) = (values[(values.len() - 1) / 2], values[values.len() / 2]);
+    let median = f64::midpoint(low, high);
+    format!("{median:.2} ({:.2}–{:.2})", values[0], values[values.len() - 1])
+}
+
+fn told(measured: &[(&'static str, f64)]) -> String {
+    let words: Vec<String> =
+        measured.iter().map(|(name, value)| format!("{name} {value:.2}")).collect();
+    words.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_has_the_median() {
+        assert_eq!(cell(&mut [3.0, 1.0, 2.0]), "2.00 (1.00–3.00)");
+        assert_eq!(cell(&mut [4.0, 1.0]), "2.50 (1.00–4.00)");
+    }
+}

@@ -102,6 +102,7 @@ impl NbdDevice {
         })?;
         let keeper = thread::Builder::new().name("nbd-keeper".to_owned());
         device.keeper = Some(keeper.spawn(move || keeper::keep(&session, &tell))?);
+        device.session.learn_identity()?;
         device.fresh.store(device.reads_as_zeroes()?, Ordering::Relaxed);
         Ok(device)
     }

@@ -124,9 +124,14 @@ fn try_once(session: &Arc<Session>, deadline: Instant) -> std::result::Result<Op
         return Err(Try::Never(fault));
     }
     export.require_as_before(&session.export)?;
-    let replayed = connect(session, served, deadline).and_then(|()| session.replay(deadline));
     // A connection that is not resumed must not stay in use.
-    let replayed = replayed.inspect_err(|error| session.lose(&error.to_string()))?;
+    let leave = |fault: &Fault| session.lose(&fault.why());
+    connect(session, served, deadline).map_err(Fault::from).inspect_err(leave)?;
+    match session.compare_identity().inspect_err(leave) {
+        Err(fault @ Fault::Refused(_)) => return Err(Try::Never(fault)),
+        compared => compared?,
+    }
+    let replayed = session.replay(deadline).map_err(Fault::from).inspect_err(leave)?;
     let resumed = session.resume().map_err(|why| Try::Never(Fault::Refused(why)))?;
     Ok(resumed.then_some(replayed))
 }

@@ -31,6 +31,7 @@ mod device;
 mod error;
 mod export;
 mod handshake;
+mod identity;
 mod keeper;
 mod link;
 mod options;

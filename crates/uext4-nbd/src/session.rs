@@ -16,6 +16,8 @@
 //! # Locking
 //! `state` is held to look and to change, never during I/O.
 
+mod replay;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -26,11 +28,12 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::answer::{Content, Sink, Ticket};
 use crate::export::Export;
+use crate::identity::Identity;
 use crate::link::Link;
 use crate::options::NbdOptions;
 use crate::request::{Action, Request};
 use crate::stream::Place;
-use crate::unflushed::{Change, Unflushed};
+use crate::unflushed::Unflushed;
 
 /// How often a request is sent that no server answers before it is the request, once the timeout is
 /// over.
@@ -66,6 +69,8 @@ struct State {
     may_hold_others: bool,
     /// How many requests were answered, replays aside.
     answers: u64,
+    /// Which disk it is.
+    identity: Identity,
 }
 
 /// A connection in use.
@@ -140,6 +145,7 @@ impl Session {
             unflushed: Unflushed::new(),
             may_hold_others: true,
             answers: 0,
+            identity: Identity::default(),
         };
         Self { place, options, export, state: Mutex::new(state), changed: Condvar::new() }
     }
@@ -207,6 +213,7 @@ impl Session {
     fn submit(&self, make: impl FnOnce(&mut State) -> Request) -> io::Result<Ticket> {
         let mut state = self.up()?;
         let request = make(&mut state);
+        state.identity.forget_changed(&request);
         let (cookie, link, ticket) = state.enter(request.clone(), false);
         drop(state);
         self.send(&link, cookie, &request);
@@ -340,44 +347,6 @@ impl Session {
     /// Keeps the thread that reads a connection.
     pub(crate) fn add_reader(&self, reader: JoinHandle<()>) {
         self.state.lock().readers.push(reader);
-    }
-
-    /// Makes the changes again that a server may have forgotten; how many bytes of data.
-    ///
-    /// # Errors
-    /// An error of the server, a connection that is lost, or one that is too slow: it has until
-    /// `deadline`, and longer while it answers.
-    pub(crate) fn replay(&self, deadline: Instant) -> io::Result<u64> {
-        let patience = self.options.patience();
-        let late = |at: Instant| at.saturating_duration_since(deadline) > patience;
-        let again = self.state.lock().unflushed.again();
-        let (mut tickets, mut bytes) = (Vec::new(), 0);
-        for one in again {
-            let is_hint = one.change == Change::Trim;
-            bytes += if let Change::Data(_) = one.change { one.len } else { 0 };
-            let len = u32::try_from(one.len).unwrap_or(u32::MAX);
-            let action = Action::Change { change: one.change, durable: false };
-            let request = Request { action, offset: one.offset, len };
-            let mut state = self.state.lock();
-            if state.links.is_empty() || late(Instant::now()) {
-                return Err(io::ErrorKind::NotConnected.into());
-            }
-            let (cookie, link, ticket) = state.enter(request.clone(), true);
-            drop(state);
-            self.send(&link, cookie, &request);
-            tickets.push((ticket, is_hint));
-        }
-        for (ticket, is_hint) in tickets {
-            match ticket.wait_for(patience) {
-                // The server is there, and need not forget.
-                Err(error) if is_hint && error.raw_os_error().is_some() => {}
-                answer => drop(answer?),
-            }
-            if late(Instant::now()) {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-        }
-        Ok(bytes)
     }
 
     /// Sends what waits, and lets new requests come. False: the connection is lost again.

@@ -343,6 +343,35 @@ fn an_export_that_shrinks_is_given_up() {
     assert!(error.contains("shrank from 4194304 to 2097152 bytes"), "{error}");
 }
 
+/// Fault model: a server comes back with another disk of the same size, and changes are made again
+/// there; or a disk is taken for another one that is the same.
+#[test]
+fn another_disk_is_not_written_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = |uuid: u8| {
+        let mut bytes = vec![0; LEN as usize];
+        bytes[1024 + 0x38..][..2].copy_from_slice(&[0x53, 0xEF]);
+        bytes[1024 + 0x68..][..16].fill(uuid);
+        bytes
+    };
+    let mut server = Server::new(folder.path());
+    server.load(disk(1));
+    server.start(Manner::new(LEN));
+    let device = open(&server, options()).unwrap();
+    device.write_at(1 << 20, &[1; 4096]).unwrap();
+    server.kill();
+    server.start(Manner::new(LEN));
+    device.flush().unwrap();
+    device.write_at(2 << 20, &[1; 4096]).unwrap();
+    server.kill();
+    server.load(disk(2));
+    let writes = server.asked.writes.load(Ordering::SeqCst);
+    server.start(Manner::new(LEN));
+    let error = device.flush().unwrap_err().to_string();
+    assert!(error.contains("another disk now: not the same file system"), "{error}");
+    assert_eq!(server.asked.writes.load(Ordering::SeqCst), writes);
+}
+
 /// Fault model: bytes of a server that mean nothing end in a panic, a hang or much memory.
 #[test]
 fn garbage_in_place_of_a_reply_is_an_error() {

@@ -104,8 +104,10 @@ pub(crate) fn valid(structured: bool) -> Script {
     if structured {
         transmission_in_chunks(&mut script);
     } else {
-        for cookie in 1..=5 {
-            let bytes: &[u8] = if cookie == 2 { &[7; 1024] } else { &[] };
+        // The start of the disk, and what was written.
+        for cookie in 1..=6 {
+            let bytes = [0, 2048, 0, 1024, 0, 0, 0][cookie];
+            let (cookie, bytes) = (cookie as u64, &[7; 2048][..bytes]);
             script.push(simple(cookie, bytes));
         }
     }
@@ -113,19 +115,21 @@ pub(crate) fn valid(structured: bool) -> Script {
 }
 
 fn transmission_in_chunks(script: &mut Script) {
+    let start = [&[0; 8][..], &2048_u32.to_be_bytes()].concat();
+    script.push(chunk(1, 2, 1, &start));
     // Half of the export is a hole.
     let half = u32::try_from(LEN / 2).expect("a length").to_be_bytes();
     let extents = [&1_u32.to_be_bytes()[..], &half, &[0; 4], &half, &3_u32.to_be_bytes()].concat();
-    script.push(chunk(1, 5, 1, &extents));
-    script.push(simple(2, &[]));
+    script.push(chunk(1, 5, 2, &extents));
+    script.push(simple(3, &[]));
     let data = [&4608_u64.to_be_bytes()[..], &[7; 512]].concat();
     let hole = [&4096_u64.to_be_bytes()[..], &512_u32.to_be_bytes()].concat();
-    script.push([chunk(0, 1, 3, &data), chunk(0, 2, 3, &hole), chunk(1, 0, 3, &[])].concat());
-    script.push(chunk(1, 0, 4, &[]));
-    script.push(simple(5, &[]));
+    script.push([chunk(0, 1, 4, &data), chunk(0, 2, 4, &hole), chunk(1, 0, 4, &[])].concat());
+    script.push(chunk(1, 0, 5, &[]));
+    script.push(simple(6, &[]));
     // An error with words, of a trim, which is no fault of the server.
     let error = [&95_u32.to_be_bytes()[..], &4_u16.to_be_bytes(), b"none"].concat();
-    script.push(chunk(1, (1 << 15) + 1, 6, &error));
+    script.push(chunk(1, (1 << 15) + 1, 7, &error));
 }
 
 fn option(option: u32, kind: u32, text: &[u8]) -> Vec<u8> {

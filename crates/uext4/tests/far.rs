@@ -244,3 +244,65 @@ fn sequential_readers_of_one_file_see_its_bytes() {
     assert!(calls < 100, "{calls} calls");
     volume.close().unwrap();
 }
+
+/// The files of a tree, in the order of their listing.
+fn list(volume: &Volume, dir: &InodeRef) -> Vec<InodeRef> {
+    let mut inos = Vec::new();
+    volume
+        .read_dir(dir, 0, &mut |entry| {
+            inos.extend((entry.kind == Some(FileKind::Regular)).then_some(entry.ino));
+            true
+        })
+        .unwrap();
+    inos.into_iter().map(|ino| volume.inode(ino).unwrap()).collect()
+}
+
+/// The content of a file, through a buffer that is larger than it.
+fn content(volume: &Volume, inode: &InodeRef) -> Vec<u8> {
+    let mut buf = vec![0; 8192];
+    let count = volume.open_file(inode).unwrap().read_at(0, &mut buf).unwrap();
+    buf.truncate(count);
+    buf
+}
+
+/// Fault model: a reader of a tree waits for each file; or gets old bytes of one that was read
+/// ahead and then written.
+#[test]
+fn files_of_a_tree_are_read_before_they_are_asked_for() {
+    const FILES: usize = 30;
+    let device = Far::over(mke2fs(64, ""), true);
+    {
+        let volume = open(&device);
+        let root = volume.root().unwrap();
+        for at in 0..FILES {
+            let inode = make(&volume, &root, &format!("file{at}"), FileKind::Regular);
+            let bytes = [u8::try_from(at).unwrap(); 5000];
+            volume.open_file(&inode).unwrap().write_at(0, &bytes).unwrap();
+        }
+        volume.close().unwrap();
+    }
+    let volume = open(&device);
+    let files = list(&volume, &volume.root().unwrap());
+    assert_eq!(files.len(), FILES);
+    device.take_reads();
+    let first: Vec<_> = files[..2].iter().map(|file| content(&volume, file)).collect();
+    let last = &files[FILES - 1];
+    volume.open_file(last).unwrap().write_at(0, &[0xEE; 5000]).unwrap();
+    // The threads read the others at some time; after that no reader asks the device.
+    let read_others = |_| {
+        device.take_reads();
+        let others: Vec<_> = files[2..].iter().map(|file| content(&volume, file)).collect();
+        std::thread::yield_now();
+        (device.take_reads() == 0).then_some(others)
+    };
+    let others = (0..100_000).find_map(read_others).expect("readers still ask the device");
+    let mut seen: Vec<u8> = first.iter().chain(&others).map(|bytes| bytes[0]).collect();
+    assert!(first.iter().chain(&others).all(|bytes| *bytes == vec![bytes[0]; 5000]));
+    assert_eq!(seen.pop(), Some(0xEE));
+    seen.sort_unstable();
+    seen.dedup();
+    assert_eq!(seen.len(), FILES - 1);
+    drop((files, others));
+    volume.close().unwrap();
+    assert_clean(&device.memory);
+}

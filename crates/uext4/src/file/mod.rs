@@ -44,6 +44,7 @@ mod reserve;
 mod sealing;
 mod seek;
 mod shift;
+mod small_ahead;
 mod sync;
 mod truncate;
 mod verified_blocks;

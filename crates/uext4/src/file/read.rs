@@ -31,7 +31,7 @@ pub(super) const READ_CHUNK_BYTES: u64 = 1 << 20;
 pub(crate) struct PageReader {
     pub(super) context: Arc<FileContext>,
     journaled: Arc<JournaledData>,
-    reclaim: Arc<Reclaim>,
+    pub(super) reclaim: Arc<Reclaim>,
     pub(super) verified: VerifiedBlocks,
     far_reads: FarReads,
 }
@@ -264,7 +264,7 @@ impl PageReader {
 
     /// Reads `count` blocks from block `start` of the device, which are those from `first` on of
     /// the file.
-    fn read_blocks(
+    pub(super) fn read_blocks(
         &self,
         inode: &Inode,
         first: FileBlock,

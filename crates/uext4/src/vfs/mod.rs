@@ -18,6 +18,7 @@ mod encryption;
 mod fast_commit;
 mod flags;
 mod link;
+mod listed_files;
 mod open_file;
 mod project;
 mod remove;
@@ -196,7 +197,8 @@ impl Vfs {
     }
 
     /// As [`Vfs::read_dir`], under the directory's lock. The rest of the directory is read with its
-    /// first block, and those of its subdirectories that are not in memory are queued.
+    /// first block; its subdirectories that are not in memory are queued, and so are files that are
+    /// expected to be read.
     fn read_dir_ahead(
         &self,
         dir: &InodeRef,
@@ -208,18 +210,20 @@ impl Vfs {
             // What fails here fails again below, where it matters.
             let _ = dir::read_ahead(dir, dir::LISTED_BYTES);
         }
-        let mut below = Vec::new();
+        let (mut below, mut files) = (Vec::new(), Vec::new());
         dir::read(dir, cursor, &mut |entry| {
             let is_below = !matches!(entry.name, b"." | b"..");
             let goes_on = visit(entry);
-            let is_below = is_below && entry.kind == Some(FileKind::Directory);
-            if goes_on && is_below && below.len() < walk_ahead::QUEUE_MAX {
-                below.push(entry.ino);
+            match entry.kind {
+                Some(FileKind::Directory) if goes_on && is_below => below.push(entry.ino),
+                Some(FileKind::Regular) if goes_on => files.push(entry.ino),
+                _ => {}
             }
             goes_on
         })?;
         below.retain(|ino| self.files.context.table.find(*ino).is_none());
-        queue.add(&below);
+        below.truncate(walk_ahead::QUEUE_MAX);
+        queue.add(dir.ino(), cursor == 0, &below, &files);
         Ok(())
     }
 

@@ -47,6 +47,9 @@ impl OpenFile {
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.expect_file()?;
         let _call = self.vfs.calls.read.begin();
+        if let Some(queue) = self.vfs.walk_queue().filter(|_| offset == 0) {
+            queue.reads(self.inode.ino());
+        }
         self.watch(|files| files.read(&self.inode, offset, buf))
     }
 

@@ -1,7 +1,7 @@
-//! Threads that read directories ahead of a walk of the tree.
+//! Threads that read directories and small files ahead of a walk of the tree.
 //!
-//! What: only a volume whose device is far has them. They read as any caller does, under the
-//! directory's lock, and keep nothing: what they read is in the caches. A failure is told to
+//! What: only a volume whose device is far has them. They read as any caller does, under the lock
+//! of what they read, and keep nothing: what they read is in the caches. A failure is told to
 //! nobody; the walk meets it.
 
 use crate::dir;
@@ -11,7 +11,7 @@ use crate::vfs::{Vfs, WalkQueue};
 use std::sync::Arc;
 use uext4_ondisk::{FileKind, Ino};
 
-/// Directories that are read at a time.
+/// Directories and files that are read at a time.
 const THREADS: usize = 16;
 /// Most bytes that are read of a directory before it is listed: the walk may never come to it.
 const BYTES_MAX: usize = 256 << 10;
@@ -50,7 +50,7 @@ impl Drop for WalkAhead {
 fn run(vfs: &Vfs, queue: &WalkQueue) {
     while let Some(ino) = queue.next() {
         let _ = read(vfs, ino);
-        // The directory may have lost its last name meanwhile.
+        // It may have lost its last name meanwhile.
         if let Some(_call) = vfs.files.context.try_begin_call() {
             let _ = vfs.files.context.watch(vfs.files.deletion.delete_unlinked());
         }
@@ -59,9 +59,12 @@ fn run(vfs: &Vfs, queue: &WalkQueue) {
 
 fn read(vfs: &Vfs, ino: Ino) -> Result<()> {
     let inode = vfs.inode(ino)?;
-    if inode.kind() == FileKind::Directory {
-        let _shared = inode.lock().read();
-        dir::read_ahead(&inode, BYTES_MAX)?;
+    match inode.kind() {
+        FileKind::Directory => {
+            let _shared = inode.lock().read();
+            dir::read_ahead(&inode, BYTES_MAX)
+        }
+        FileKind::Regular => vfs.files.reader.read_small_ahead(&inode),
+        _ => Ok(()),
     }
-    Ok(())
 }

@@ -71,7 +71,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     }
     times.print("seconds");
     ratios.print("syncs");
-    std::fs::remove_dir_all(&stage.folder).map_err(|error| format!("far: {error}"))
+    Ok(())
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.archive);
+        // Only if nothing is mounted in it any more.
+        let _ = std::fs::remove_dir(&self.folder);
+    }
 }
 
 impl Stage {
@@ -130,7 +138,7 @@ fn cell(values: &mut [f64]) -> String {
     values.sort_by(f64::total_cmp);
     let (low, high) = (values[(values.len() - 1) / 2], values[values.len() / 2]);
     let median = f64::midpoint(low, high);
-    format!("{median:.2} ({:.2}–{:.2})", values[0], values[values.len() - 1])
+    format!("{median:.2} ({:.2} to {:.2})", values[0], values[values.len() - 1])
 }
 
 fn told(measured: &[(&'static str, f64)]) -> String {
@@ -145,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_cell_has_the_median() {
-        assert_eq!(cell(&mut [3.0, 1.0, 2.0]), "2.00 (1.00–3.00)");
-        assert_eq!(cell(&mut [4.0, 1.0]), "2.50 (1.00–4.00)");
+        assert_eq!(cell(&mut [3.0, 1.0, 2.0]), "2.00 (1.00 to 3.00)");
+        assert_eq!(cell(&mut [4.0, 1.0]), "2.50 (1.00 to 4.00)");
     }
 }

@@ -32,6 +32,14 @@ const fn export(latency: u32, fua: bool) -> Option<Export> {
     Some(Export { latency, fua })
 }
 
+/// What a server keeps the image in.
+#[derive(Clone, Copy)]
+pub(super) enum Store {
+    Disk,
+    /// Its requests take no time but the way.
+    Memory,
+}
+
 /// The order of the tables.
 pub(super) const ALL: &[Place] = &[
     Place { name: "local image", is_kernel: false, export: None },
@@ -51,19 +59,30 @@ impl Place {
         !self.is_kernel && self.export.as_ref().is_some_and(|export| export.latency > 0)
     }
 
-    /// An empty image there.
-    pub(super) fn begin(&self, stage: &Stage, folder: &Path) -> Result<Served, String> {
+    /// An empty image there, on the disk or in the memory of the server.
+    pub(super) fn begin(
+        &self,
+        stage: &Stage,
+        folder: &Path,
+        store: Store,
+    ) -> Result<Served, String> {
         let image = folder.join("image");
-        let file = File::create(&image).and_then(|file| file.set_len(LEN));
-        file.map_err(|error| format!("{}: {error}", image.display()))?;
         let mut served = Served { image: image.clone(), socket: None, servers: Vec::new() };
+        if let Store::Disk = store {
+            let file = File::create(&image).and_then(|file| file.set_len(LEN));
+            file.map_err(|error| format!("{}: {error}", image.display()))?;
+        }
         let Some(export) = &self.export else { return Ok(served) };
         let near = folder.join("near");
         let mut nbdkit = Command::new("nbdkit");
         nbdkit.args(["--foreground", "--threads=32", "--unix"]).arg(&near);
-        match export.fua {
-            true => nbdkit.arg("file").arg(&image),
-            false => nbdkit.args(["--filter=fua", "file"]).arg(&image).arg("fuamode=none"),
+        if !export.fua {
+            // It hides FUA, without a word more.
+            nbdkit.arg("--filter=fua");
+        }
+        match store {
+            Store::Disk => nbdkit.arg("file").arg(&image),
+            Store::Memory => nbdkit.args(["memory", &LEN.to_string()]),
         };
         served.start(&mut nbdkit, &near)?;
         if export.latency > 0 {

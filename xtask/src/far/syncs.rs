@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use super::Stage;
-use super::place::Place;
+use super::place::{Place, Store};
 use super::trial::{Folder, call};
 
 /// A column, threads, shape, and whether the figure is round trips a sync, not syncs a round trip.
@@ -17,7 +17,7 @@ const SHAPES: &[(&str, &str, &str, bool)] = &[
 
 pub(super) fn measure(stage: &Stage, place: &Place) -> Result<Vec<(&'static str, f64)>, String> {
     let folder = Folder::make(stage)?;
-    let served = place.begin(stage, &folder.path)?;
+    let served = place.begin(stage, &folder.path, Store::Memory)?;
     call(Command::new(stage.programs.join("uext4")).args(["-q", "mkfs", &served.name()]))?;
     let one = |&(column, threads, shape, per_sync): &(&'static str, &str, &str, bool)| {
         let mut command = Command::new(stage.programs.join("examples/far_syncs"));

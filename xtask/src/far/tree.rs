@@ -15,7 +15,7 @@ const PARTS: u32 = 60;
 pub(super) fn pack(stage: &Stage, files: u32) -> Result<(), String> {
     let root = stage.folder.join("tree");
     let failed = |error: std::io::Error| format!("{}: {error}", root.display());
-    let data: Vec<u8> = (0..1 << 20).map(|at: u32| mixed(at).to_le_bytes()[0]).collect();
+    let data: Vec<u8> = (0..1 << 20).map(|at: u32| (mixed(at) & 0xFF) as u8).collect();
     let mut folder = root.clone();
     for at in 0..files {
         let mixed = mixed(at);

@@ -166,14 +166,10 @@ fn make_file(path: &Path, options: &Options) -> Result<()> {
         }
         .at(name));
     };
-    let was_there = path.exists();
     let created = FileDevice::create_unless_filled(path, size)?;
     let device = created.ok_or_else(|| OpenError::InUse { path: path.to_owned() })?;
     write(&device, options).map_err(|failure| {
-        if !was_there {
-            // Our own file, and nothing is in it.
-            let _ = std::fs::remove_file(path);
-        }
+        device.remove_created();
         failure.at(name)
     })
 }
@@ -216,6 +212,7 @@ fn check_empty(device: &dyn Device) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
     use std::sync::Arc;
 
     use uext4::{MountOptions, Volume};
@@ -246,5 +243,20 @@ mod tests {
         assert_eq!(volume.layout().uuid, uuid);
         volume.close().unwrap();
         make(&device, &options, true).unwrap();
+    }
+
+    /// Fault model: a mkfs that fails for its options once the file is made. What it has made goes,
+    /// and nothing else: not a symbolic link of the user's, even where it led to nothing.
+    #[test]
+    fn what_a_failed_mkfs_removes_is_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let (link, file) = (folder.path().join("link"), folder.path().join("file"));
+        symlink(folder.path().join("nothing"), &link).unwrap();
+        let options = Options { size: Some(4096), ..Options::default() };
+        for path in [&link, &file] {
+            let failed = make_file(path, &options).unwrap_err();
+            assert_eq!(failed.errno(), libc::EINVAL, "{failed:?}");
+        }
+        assert!(link.is_symlink() && !file.exists());
     }
 }

@@ -86,7 +86,8 @@ fn network(uri: &str, options: &FileOptions) -> Result<SharedDevice> {
         timeout: options.nbd_timeout,
         ..NbdOptions::new()
     };
-    let device = NbdDevice::open(&parsed, nbd).map_err(|error| Failure::new(libc::EIO, error))?;
+    let device =
+        NbdDevice::open(&parsed, nbd).map_err(|error| Failure::new(error.errno(), error))?;
     let device: SharedDevice = Arc::new(device);
     if options.offset == 0 && options.len.is_none() {
         return Ok(device);

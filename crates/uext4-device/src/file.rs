@@ -51,6 +51,8 @@ use opening::{reopen, uring_reason};
 pub struct FileDevice {
     path: PathBuf,
     file: File,
+    /// This device has made the file, at that path.
+    created: bool,
     /// `None` if read-only, for block devices, or without `/proc`. Then a flush follows the write.
     durable: Option<DurableFiles>,
     /// Start of the device in the file, in bytes.

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use rustix::io::Errno;
+
 use crate::uri::NbdUri;
 
 /// Why an export could not be opened. The message is one line that begins with the URI.
@@ -32,6 +34,26 @@ pub enum NbdError {
         /// What it said.
         why: String,
     },
+}
+
+impl NbdError {
+    /// The errno of an open that fails so: that of connect(2), `ETIMEDOUT` for a server that does
+    /// not answer, `ENXIO` for one that does not serve the export, `EPROTO` for one that speaks
+    /// something else. `EIO` where nothing is known.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Connect { error, .. } => match (error.raw_os_error(), error.kind()) {
+                (Some(errno), _) => errno,
+                (None, io::ErrorKind::TimedOut) => Errno::TIMEDOUT.raw_os_error(),
+                (None, io::ErrorKind::UnexpectedEof) => Errno::CONNRESET.raw_os_error(),
+                (None, io::ErrorKind::NotFound) => Errno::HOSTUNREACH.raw_os_error(),
+                _ => Errno::IO.raw_os_error(),
+            },
+            Self::Refused { .. } => Errno::NXIO.raw_os_error(),
+            Self::Protocol { .. } => Errno::PROTO.raw_os_error(),
+        }
+    }
 }
 
 /// The same without the URI, inside this crate.

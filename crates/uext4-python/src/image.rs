@@ -44,8 +44,8 @@ fn open_uri(uri: &str, options: &FileOptions) -> Result<SharedDevice, Failure> {
         timeout: options.nbd_timeout,
         ..NbdOptions::new()
     };
-    let device =
-        NbdDevice::open(&parsed, nbd).map_err(|error| Failure::Os(libc::EIO, error.to_string()))?;
+    let device = NbdDevice::open(&parsed, nbd)
+        .map_err(|error| Failure::Os(error.errno(), error.to_string()))?;
     let there = device.len();
     let device: SharedDevice = Arc::new(device);
     if options.offset == 0 && options.len.is_none() {

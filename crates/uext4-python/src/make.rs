@@ -4,8 +4,7 @@ use crate::error::Failure;
 use crate::image;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use std::sync::Arc;
-use uext4_device::{Access, FileDevice, FileOptions, SharedDevice};
+use uext4_device::{Access, Device, FileDevice, FileOptions, SharedDevice};
 use uext4_fsck::CheckError;
 use uext4_mkfs::{FsType, MkfsError, Options, Report};
 use uext4_nbd::NbdUri;
@@ -59,54 +58,68 @@ pub(crate) fn mkfs<'py>(
             root_mode,
             ..Options::default()
         };
-        let (device, is_new) = open_to_make(image, size, (offset, length), force)?;
+        let device = open_to_make(image, size, (offset, length), force)?;
         if let Some(epoch) = epoch {
-            let bytes = size.unwrap_or(device.len());
+            let bytes = size.unwrap_or(device.device().len());
             options.make_reproducible(epoch, format!("{bytes} bytes").as_bytes());
         }
-        let made = uext4_mkfs::format(&*device, &options).map_err(Failure::from);
-        if made.is_err() && is_new {
-            // Our own file, and nothing is in it.
-            let _ = std::fs::remove_file(image::path(image));
-        }
-        made
+        uext4_mkfs::format(device.device(), &options).map_err(|error| {
+            device.remove_created();
+            error.into()
+        })
     });
     report(py, &made.map_err(|failure| failure.raise(py, Some(image)))?)
 }
 
-/// Opens what a file system is made on, and tells whether it is a new file.
+/// What a file system is made on.
+enum Target {
+    /// A file that is made for it, or emptied.
+    File(Box<FileDevice>),
+    /// What was there.
+    Device(SharedDevice),
+}
+
+impl Target {
+    fn device(&self) -> &dyn Device {
+        match self {
+            Self::File(file) => &**file,
+            Self::Device(device) => &**device,
+        }
+    }
+
+    /// Removes what was made for it.
+    fn remove_created(&self) {
+        if let Self::File(file) = self {
+            file.remove_created();
+        }
+    }
+}
+
+/// Opens what a file system is made on.
 fn open_to_make(
     image: &[u8],
     size: Option<u64>,
     (offset, len): (u64, Option<u64>),
     force: bool,
-) -> Result<(SharedDevice, bool), Failure> {
+) -> Result<Target, Failure> {
     let mut options = FileOptions { offset, len, ..FileOptions::new(Access::ReadWrite) };
     let is_uri = str::from_utf8(image).is_ok_and(NbdUri::is_meant);
     let path = image::path(image);
     if let (false, Some(size), 0, None) = (is_uri, size, offset, len)
         && path.metadata().map_or(true, |found| found.is_file())
     {
-        let existed = path.exists();
-        if let Some(device) = FileDevice::create_unless_filled(path, size)
-            .map_err(|error| image::opening(image, &error))?
-        {
-            return Ok((Arc::new(device), !existed));
+        let opening = |error| image::opening(image, &error);
+        if let Some(file) = FileDevice::create_unless_filled(path, size).map_err(opening)? {
+            return Ok(Target::File(Box::new(file)));
         }
         if !force {
             let why = "has data; force=True overwrites it".to_owned();
             return Err(Failure::Os(libc::EEXIST, why));
         }
-        let found = path.metadata()?.len();
-        if found < size {
+        if path.metadata()?.len() < size {
             check_no_host_has_it(&image::open(image, &options)?)?;
-            return Ok((
-                Arc::new(
-                    FileDevice::create(path, size)
-                        .map_err(|error| image::opening(image, &error))?,
-                ),
-                false,
-            ));
+            let file = FileDevice::create(path, size).map_err(opening)?;
+            return Ok(Target::File(Box::new(file)));
         }
     }
     options.len = len;
@@ -122,7 +135,7 @@ fn open_to_make(
             return Err(Failure::Os(libc::EEXIST, why));
         }
     }
-    Ok((device, false))
+    Ok(Target::Device(device))
 }
 
 /// Refuses what another host has mounted, as mmp tells. Whatever else lies there, or is damaged, is

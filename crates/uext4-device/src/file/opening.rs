@@ -110,14 +110,7 @@ impl FileDevice {
             Err(error) if error.kind() == io::ErrorKind::NotFound => false,
             Err(error) => return Err(fail("look at it", error)),
         };
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .custom_flags(libc::O_NOCTTY)
-            .open(path)
-            .map_err(|error| fail("create it", error))?;
+        let (file, created) = open_or_create(path, existed).map_err(|it| fail("create it", it))?;
         lock(path, &file, true, false)?;
         let found = file.metadata().map_err(|error| fail("look at it", error))?;
         check_kind(path, &found)?;
@@ -126,13 +119,31 @@ impl FileDevice {
             return Ok(None);
         }
         if let Err(error) = file.set_len(0).and_then(|()| file.set_len(len)) {
-            if !existed {
+            if created {
                 // Best effort, because the caller must see the error below.
                 let _ = std::fs::remove_file(path);
             }
             return Err(fail("give it its size", error));
         }
-        Ok(Some(FileDevice::assemble(path, file, false, false, 0, len, true)))
+        let mut device = FileDevice::assemble(path, file, false, false, 0, len, true);
+        device.created = created;
+        Ok(Some(device))
+    }
+
+    /// Whether [`FileDevice::create`] or [`FileDevice::create_unless_filled`] has made the file, at
+    /// this very path: not behind a symbolic link that led to nothing.
+    #[must_use]
+    pub fn is_created(&self) -> bool {
+        self.created
+    }
+
+    /// Removes the file if [`FileDevice::is_created`], for a caller that could not put into it what
+    /// it was made for.
+    pub fn remove_created(&self) {
+        if self.created {
+            // Best effort, because the caller has a failure to tell.
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 
     fn start_direct(&mut self, caching: Caching) {
@@ -204,6 +215,7 @@ impl FileDevice {
         FileDevice {
             path: path.to_path_buf(),
             file,
+            created: false,
             durable,
             start,
             len,
@@ -222,6 +234,20 @@ impl FileDevice {
             queue_notice: OnceLock::new(),
         }
     }
+}
+
+/// Opens a file for writing, which is made if it is not there, and tells whether it was made at this
+/// very path: not behind a symbolic link that led to nothing, and not by another process.
+fn open_or_create(path: &Path, existed: bool) -> io::Result<(File, bool)> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags(libc::O_NOCTTY);
+    if !existed {
+        match options.clone().create_new(true).open(path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            file => return file.map(|file| (file, true)),
+        }
+    }
+    options.create(true).truncate(false).open(path).map(|file| (file, false))
 }
 
 /// The reason why there is no ring, for a notice.

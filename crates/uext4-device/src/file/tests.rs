@@ -36,6 +36,23 @@ fn created_file_is_sparse_fresh_and_keeps_its_length() {
     assert_eq!(all, [0; 10]);
 }
 
+/// Fault model: a caller that gives up removes what is not its own.
+#[test]
+fn only_a_file_that_was_made_at_its_path_is_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, link) = (folder.path().join("new"), folder.path().join("link"));
+    FileDevice::create(&path, 10).unwrap().remove_created();
+    assert!(!path.exists());
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    // The second finds what the first has made behind the link.
+    for _ in 0..2 {
+        let device = FileDevice::create(&link, 10).unwrap();
+        assert!(!device.is_created());
+        device.remove_created();
+        assert!(link.is_symlink() && path.exists());
+    }
+}
+
 #[test]
 fn an_opened_sparse_file_is_known_to_be_zero() {
     let folder = tempfile::tempdir().unwrap();

@@ -40,11 +40,13 @@ pub(super) fn open(
                         && !args.direct
                         && !DaxDevice::is_only_way(&image.path) =>
                 {
-                    Ok((Arc::new(device), true))
+                    let created = device.is_created();
+                    Ok((Arc::new(device), created))
                 }
                 Ok(device) => {
+                    let created = device.is_created();
                     drop(device);
-                    Ok((open()?, true))
+                    Ok((open()?, created))
                 }
                 Err(error) => Err(Failure::line(&format!("mkfs: {error}"))),
             };

@@ -3,7 +3,8 @@
 use std::ffi::{c_char, c_int, c_void};
 
 use uext4::{
-    AllocateMode, Device, ErrorKind, FileKind, InodeRef, NewInode, OpenFile, PathEnd, SetAttr,
+    AllocateMode, Device, ErrorKind, FileKind, InodeRef, LastLink, NewInode, OpenFile, SetAttr,
+    removing_privs,
 };
 
 use crate::args;
@@ -47,11 +48,14 @@ pub struct FileHandle {
 }
 
 impl FileHandle {
-    fn writable(&self) -> Result<&OpenFile> {
-        match self.is_writable {
-            true => Ok(&self.open),
-            false => Err(Failure::new(libc::EBADF, "the file is not open for writing")),
+    /// Changes the content, by a caller without CAP_FSETID.
+    fn change<T>(&self, work: impl FnOnce(&OpenFile) -> uext4::Result<T>) -> Result<T> {
+        if !self.is_writable {
+            return Err(Failure::new(libc::EBADF, "the file is not open for writing"));
         }
+        let group = self.volume.owner().gid;
+        let privs = self.volume.volume().privs_for(self.open.inode(), group);
+        Ok(removing_privs(privs, || work(&self.open)).0?)
     }
 }
 
@@ -135,10 +139,15 @@ fn open(volume: &VolumeHandle, place: &Place<'_>, flags: u32, mode: u32) -> Resu
     }
     let open = volume.volume().open_file(&inode).map_err(failed)?;
     if has(UEXT4_OPEN_TRUNCATE) {
-        let change = SetAttr { size: Some(0), ..SetAttr::default() };
-        volume.volume().set_attr(&inode, &change).map_err(failed)?;
+        volume.volume().set_attr(&inode, &cut(volume, &inode, 0)).map_err(failed)?;
     }
     Ok(FileHandle { open, is_writable, volume: volume.clone() })
+}
+
+/// A new length of a file.
+fn cut(volume: &VolumeHandle, inode: &InodeRef, size: u64) -> SetAttr {
+    let kill_priv = Some(volume.volume().privs_for(inode, volume.owner().gid));
+    SetAttr { size: Some(size), kill_priv, ..SetAttr::default() }
 }
 
 fn find_or_make(
@@ -148,32 +157,10 @@ fn find_or_make(
     mode: u16,
 ) -> Result<InodeRef> {
     let is_exclusive = flags & UEXT4_OPEN_EXCLUSIVE != 0;
+    let last = if flags & UEXT4_NOFOLLOW == 0 { LastLink::Follow } else { LastLink::Keep };
     let owner = volume.owner();
     let new = NewInode { kind: FileKind::Regular, mode, owner, rdev: Device::default() };
-    loop {
-        let (dir, name) = if is_exclusive || flags & UEXT4_NOFOLLOW != 0 {
-            place.name(false)?
-        } else {
-            let found = volume.volume().resolve_end(&place.start()?, place.path()?);
-            match found.map_err(|error| place.failed(error))? {
-                PathEnd { inode: Some(inode), .. } => return Ok(inode),
-                PathEnd { dir, name, inode: None } => (dir, name),
-            }
-        };
-        match volume.volume().create(dir.inode(), &name, &new) {
-            Err(error) if *error.kind() == ErrorKind::Exists && !is_exclusive => {}
-            made => return made.map_err(|error| place.failed(error)),
-        }
-        // Another thread has made it in between, or it was there and no link is followed.
-        match volume.volume().lookup(dir.inode(), &name) {
-            Ok(found) if found.kind() != FileKind::Symlink || flags & UEXT4_NOFOLLOW != 0 => {
-                return Ok(found);
-            }
-            Err(error) if *error.kind() != ErrorKind::NotFound => return Err(place.failed(error)),
-            // A link, or gone again.
-            _ => {}
-        }
-    }
+    place.work(|volume, from, path| volume.find_or_create_at(from, path, last, is_exclusive, &new))
 }
 
 /// Closes a file and gives it back, also where this fails: something that was written before could
@@ -215,10 +202,13 @@ pub unsafe extern "C" fn uext4_file_pwrite(
     len: usize,
     offset: u64,
 ) -> i64 {
-    // SAFETY: an object and a buffer of that length, see the crate.
-    unsafe {
-        with_file(file, |file| Ok(file.writable()?.write_at(offset, args::bytes(buf, len)?)?))
-    }
+    let work = |file: &FileHandle| {
+        // SAFETY: a buffer of that length, see the crate.
+        let bytes = unsafe { args::bytes(buf, len) }?;
+        file.change(|open| open.write_at(offset, bytes))
+    };
+    // SAFETY: an object, see the crate.
+    unsafe { with_file(file, work) }
 }
 
 /// Writes len bytes at the end of the file, wherever that is by then, and returns how many. If
@@ -232,7 +222,8 @@ pub unsafe extern "C" fn uext4_file_append(
 ) -> i64 {
     let work = |file: &FileHandle| {
         // SAFETY: a buffer of that length, see the crate.
-        let (at, written) = file.writable()?.append(unsafe { args::bytes(buf, len) }?)?;
+        let bytes = unsafe { args::bytes(buf, len) }?;
+        let (at, written) = file.change(|open| open.append(bytes))?;
         if !offset.is_null() {
             // SAFETY: a valid place, see the crate.
             unsafe { args::put(offset, at) };
@@ -255,9 +246,11 @@ pub unsafe extern "C" fn uext4_file_sync(file: *const FileHandle, data_only: c_i
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn uext4_file_truncate(file: *const FileHandle, size: u64) -> c_int {
     let work = |file: &FileHandle| {
-        let change = SetAttr { size: Some(size), ..SetAttr::default() };
-        file.volume.volume().set_attr(file.writable()?.inode(), &change)?;
-        Ok(())
+        let volume = &file.volume;
+        file.change(|open| {
+            let change = cut(volume, open.inode(), size);
+            volume.volume().set_attr(open.inode(), &change).map(drop)
+        })
     };
     // SAFETY: an object, see the crate.
     unsafe { status_of(file, work) }
@@ -294,7 +287,7 @@ pub unsafe extern "C" fn uext4_file_allocate(
             UEXT4_ALLOCATE_INSERT => AllocateMode::InsertRange,
             _ => return Err(Failure::invalid("a way to allocate that is not known")),
         };
-        Ok(file.writable()?.allocate(mode, offset, len)?)
+        file.change(|open| open.allocate(mode, offset, len))
     };
     // SAFETY: an object, see the crate.
     unsafe { status_of(file, work) }

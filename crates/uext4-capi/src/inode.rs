@@ -243,7 +243,10 @@ pub unsafe extern "C" fn uext4_setattr(
         let volume = given(handle)?;
         let place = Place::new(volume, at, path)?;
         let inode = place.inode(flags)?;
-        let done = volume.volume().set_attr(&inode, &change);
+        let removes = change.size.is_some() || change.uid.is_some() || change.gid.is_some();
+        let kill_priv = (removes && inode.kind() != FileKind::Directory)
+            .then(|| volume.volume().privs_for(&inode, volume.owner().gid));
+        let done = volume.volume().set_attr(&inode, &SetAttr { kill_priv, ..change });
         done.map(drop).map_err(|error| place.failed(error))
     })
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use uext4::{Device, FileKind, NewInode, Owner, RenameMode};
+use uext4::{Device, FileKind, NewInode, Owner, RenameMode, Volume};
 
 use crate::args::{self, Shared, at_place, count_at_place};
 use crate::failure::{Failure, Result};
@@ -50,7 +50,7 @@ pub unsafe extern "C" fn uext4_mkdir(
             owner: volume.owner(),
             rdev: Device::default(),
         };
-        create(volume, place, &new).map(drop)
+        place.work(|volume, from, path| volume.create_at(from, path, &new)).map(drop)
     };
     // SAFETY: as this function's caller says.
     unsafe { at_place(volume, at, path, work) }
@@ -70,7 +70,8 @@ pub unsafe extern "C" fn uext4_mknod(
     let work = |volume: &VolumeHandle, place: &Place<'_>| {
         // SAFETY: a structure of that size, see the crate.
         let new = unsafe { args::structure(new_file, new_size, "new_file") }?;
-        let made = create(volume, place, &new_inode(&new)?)?;
+        let new = new_inode(&new)?;
+        let made = place.work(|volume, from, path| volume.create_at(from, path, &new))?;
         if !inode.is_null() {
             // SAFETY: a valid place, see the crate.
             unsafe { args::put(inode, InodeHandle::raw(made, volume)) };
@@ -79,12 +80,6 @@ pub unsafe extern "C" fn uext4_mknod(
     };
     // SAFETY: as this function's caller says.
     unsafe { at_place(volume, at, path, work) }
-}
-
-fn create(volume: &VolumeHandle, place: &Place<'_>, new: &NewInode) -> Result<uext4::InodeRef> {
-    let (dir, name) = place.name(new.kind == FileKind::Directory)?;
-    let made = volume.volume().create(dir.inode(), &name, new);
-    made.map_err(|error| place.failed(error))
 }
 
 /// Permission bits; more is refused.
@@ -122,9 +117,8 @@ pub unsafe extern "C" fn uext4_symlink(
     let work = |volume: &VolumeHandle, place: &Place<'_>| {
         // SAFETY: a string, see the crate.
         let target = unsafe { args::text(target, "target") }?;
-        let (dir, name) = place.name(false)?;
-        let made = volume.volume().symlink(dir.inode(), &name, target, volume.owner());
-        made.map(drop).map_err(|error| place.failed(error))
+        let owner = volume.owner();
+        place.work(|volume, from, path| volume.symlink_at(from, path, target, owner)).map(drop)
     };
     // SAFETY: as this function's caller says.
     unsafe { at_place(volume, at, path, work) }
@@ -165,9 +159,7 @@ pub unsafe extern "C" fn uext4_link(
         let (new_at, new_path) = unsafe { (new_at.as_ref(), args::text(new_path, "new_path")?) };
         let new = Place::new(volume, new_at, Some(new_path))?;
         let inode = place.inode(UEXT4_NOFOLLOW)?;
-        let (dir, name) = new.name(false)?;
-        let made = volume.volume().link(&inode, dir.inode(), &name);
-        made.map_err(|error| new.failed(error))
+        new.work(|volume, from, path| volume.link_at(&inode, from, path))
     };
     // SAFETY: as this function's caller says.
     unsafe { at_place(volume, at, path, work) }
@@ -180,13 +172,8 @@ pub unsafe extern "C" fn uext4_unlink(
     at: *const InodeHandle,
     path: *const c_char,
 ) -> c_int {
-    let work = |volume: &VolumeHandle, place: &Place<'_>| {
-        let (dir, name) = place.name(false)?;
-        let done = volume.volume().unlink(dir.inode(), &name);
-        done.map_err(|error| place.failed(error))
-    };
     // SAFETY: as this function's caller says.
-    unsafe { at_place(volume, at, path, work) }
+    unsafe { at_place(volume, at, path, |_, place| place.work(Volume::unlink_at)) }
 }
 
 /// Removes an empty directory.
@@ -196,13 +183,8 @@ pub unsafe extern "C" fn uext4_rmdir(
     at: *const InodeHandle,
     path: *const c_char,
 ) -> c_int {
-    let work = |volume: &VolumeHandle, place: &Place<'_>| {
-        let (dir, name) = place.name(true)?;
-        let done = volume.volume().rmdir(dir.inode(), &name);
-        done.map_err(|error| place.failed(error))
-    };
     // SAFETY: as this function's caller says.
-    unsafe { at_place(volume, at, path, work) }
+    unsafe { at_place(volume, at, path, |_, place| place.work(Volume::rmdir_at)) }
 }
 
 /// Renames. What has the new name is replaced, unless flags (UEXT4_RENAME_NOREPLACE or
@@ -225,12 +207,8 @@ pub unsafe extern "C" fn uext4_rename(
             UEXT4_RENAME_EXCHANGE => RenameMode::Exchange,
             _ => return Err(Failure::invalid("flags that this call does not have")),
         };
-        // What a slash is behind may be a directory.
-        let (dir, name) = place.name(true)?;
-        let new = Place::new(volume, new_at, Some(new_path))?;
-        let (new_dir, new_name) = new.name(true)?;
-        let done = volume.volume().rename(dir.inode(), &name, new_dir.inode(), &new_name, mode);
-        done.map_err(|error| place.failed(error))
+        let (new_from, new_path) = Place::new(volume, new_at, Some(new_path))?.parts()?;
+        place.work(|volume, from, path| volume.rename_at(from, path, &new_from, new_path, mode))
     };
     // SAFETY: as this function's caller says.
     unsafe { at_place(volume, at, path, work) }

@@ -1,6 +1,6 @@
 //! Where a path leads: from an inode or the root, as with openat(2).
 
-use uext4::{InodeRef, LastLink, Resolved};
+use uext4::{InodeRef, LastLink, Volume};
 
 use crate::failure::{Failure, Result};
 use crate::inode::{InodeHandle, UEXT4_NOFOLLOW};
@@ -42,21 +42,19 @@ impl<'a> Place<'a> {
         Ok(found.map_err(|error| Failure::from(error).at(path))?.inode().clone())
     }
 
-    /// The directory and the name, of something that may not be there. A slash behind the name is
-    /// for directories.
-    pub(crate) fn name(&self, of_directory: bool) -> Result<(Resolved, Vec<u8>)> {
-        let path = self.path()?;
-        let found = self.volume.volume().resolve_parent(&self.start()?, path);
-        let found = found.map_err(|error| Failure::from(error).at(path))?;
-        if path.last() == Some(&b'/') && !of_directory {
-            return Err(Failure::new(libc::ENOTDIR, "not a directory").at(path));
-        }
-        Ok(found)
+    /// Where the path begins, and the path, where there must be one.
+    pub(crate) fn parts(&self) -> Result<(InodeRef, &'a [u8])> {
+        let path = self.path.ok_or_else(|| Failure::invalid("path is NULL"))?;
+        Ok((self.start()?, path))
     }
 
-    /// The path, where there must be one.
-    pub(crate) fn path(&self) -> Result<&'a [u8]> {
-        self.path.ok_or_else(|| Failure::invalid("path is NULL"))
+    /// Does work of the engine that begins at an inode and has a path.
+    pub(crate) fn work<T>(
+        &self,
+        work: impl FnOnce(&Volume, &InodeRef, &[u8]) -> uext4::Result<T>,
+    ) -> Result<T> {
+        let (from, path) = self.parts()?;
+        work(self.volume.volume(), &from, path).map_err(|error| self.failed(error))
     }
 
     /// Adds the path to a failure of the engine.
@@ -69,7 +67,7 @@ impl<'a> Place<'a> {
     }
 
     /// Where the path begins.
-    pub(crate) fn start(&self) -> Result<InodeRef> {
+    fn start(&self) -> Result<InodeRef> {
         match self.at {
             Some(at) => Ok(at.inode().clone()),
             None => Ok(self.volume.volume().root()?),

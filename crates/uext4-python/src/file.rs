@@ -7,12 +7,13 @@
 
 use crate::buffer;
 use crate::error::Failure;
+use crate::names;
 use crate::volume::{Shared, keep_for_ever};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::sync::Arc;
-use uext4::{OpenFile, SetAttr};
+use uext4::{OpenFile, removing_privs};
 
 /// What an open file and its volume know of it.
 #[derive(Debug)]
@@ -67,6 +68,16 @@ impl File {
         self.state.open.lock().clone().ok_or_else(|| Failure::closed("file"))
     }
 
+    /// Changes the content, by a caller without `CAP_FSETID`.
+    fn change<T>(
+        &self,
+        open: &OpenFile,
+        work: impl FnOnce() -> uext4::Result<T>,
+    ) -> Result<T, Failure> {
+        let privs = self.shared.volume()?.privs_for(open.inode(), self.shared.group);
+        Ok(removing_privs(privs, work).0?)
+    }
+
     /// Does something with the engine's file, without the interpreter.
     fn with<T: Send>(
         &self,
@@ -93,11 +104,11 @@ impl File {
             return Ok(0);
         }
         if self.append {
-            let (start, written) = open.append(bytes)?;
+            let (start, written) = self.change(open, || open.append(bytes))?;
             *position = start + written as u64;
             return Ok(written);
         }
-        let written = open.write_at(*position, bytes)?;
+        let written = self.change(open, || open.write_at(*position, bytes))?;
         *position += written as u64;
         Ok(written)
     }
@@ -152,7 +163,8 @@ impl File {
     /// Writes at `offset`.
     fn pwrite(&self, py: Python<'_>, data: &Bound<'_, PyAny>, offset: u64) -> PyResult<usize> {
         let written = buffer::take(py, &self.shared, data, |bytes| {
-            Ok(self.open()?.write_at(offset, bytes)?)
+            let open = self.open()?;
+            self.change(&open, || open.write_at(offset, bytes))
         })?;
         written.map_err(|failure| failure.raise(py, None))
     }
@@ -187,9 +199,8 @@ impl File {
     /// Sets the length in bytes.
     fn truncate(&self, py: Python<'_>, size: u64) -> PyResult<()> {
         self.with(py, |open| {
-            let kill_priv = Some(uext4::Privs::Capabilities);
-            let change = SetAttr { size: Some(size), kill_priv, ..SetAttr::default() };
-            self.shared.volume()?.set_attr(open.inode(), &change)?;
+            let (volume, inode) = (self.shared.volume()?, open.inode());
+            volume.set_attr(inode, &names::cut(&volume, inode, size, self.shared.group))?;
             Ok(())
         })
     }

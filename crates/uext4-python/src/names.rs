@@ -4,22 +4,19 @@
 use crate::error::Failure;
 use pyo3::prelude::*;
 use uext4::{
-    ErrorKind, FileKind, InodeRef, LastLink, NewInode, OpenFile, Owner, Privs, RenameMode, SetAttr,
-    SetTime, Timestamp, Volume,
+    FileKind, InodeRef, LastLink, NewInode, OpenFile, Owner, RenameMode, SetAttr, SetTime,
+    Timestamp, Volume,
 };
 
 type Result<T> = std::result::Result<T, Failure>;
 
-/// The inode that a path leads to.
+/// The inode that a path leads to. Paths begin at the root, with a slash or without.
 pub(crate) fn find(volume: &Volume, path: &[u8], follow: bool) -> Result<InodeRef> {
+    if path.is_empty() {
+        return Err(Failure::errno(libc::ENOENT));
+    }
     let last = if follow { LastLink::Follow } else { LastLink::Keep };
     Ok(volume.resolve(&volume.root()?, path, last)?.inode().clone())
-}
-
-/// The directory and the name of a path whose last name need not exist.
-fn parent(volume: &Volume, path: &[u8]) -> Result<(InodeRef, Vec<u8>)> {
-    let (parent, name) = volume.resolve_parent(&volume.root()?, path)?;
-    Ok((parent.inode().clone(), name))
 }
 
 /// How a file is opened, as by the flags of open(2).
@@ -46,42 +43,30 @@ impl OpenFlags {
         }
         let file = volume.open_file(&inode)?;
         if self.truncate {
-            let change = SetAttr {
-                size: Some(0),
-                kill_priv: Some(Privs::Capabilities),
-                ..SetAttr::default()
-            };
-            volume.set_attr(&inode, &change)?;
+            volume.set_attr(&inode, &cut(volume, &inode, 0, self.owner.gid))?;
         }
         Ok(file)
     }
 
     fn find_or_create(self, volume: &Volume, path: &[u8]) -> Result<InodeRef> {
-        loop {
-            let (parent, name) = if self.exclusive {
-                parent(volume, path)?
-            } else {
-                match volume.resolve(&volume.root()?, path, LastLink::Follow) {
-                    Ok(found) => return Ok(found.inode().clone()),
-                    Err(error) if self.create && *error.kind() == ErrorKind::NotFound => {}
-                    Err(error) => return Err(error.into()),
-                }
-                let end = volume.resolve_end(&volume.root()?, path)?;
-                (end.dir.inode().clone(), end.name)
-            };
-            let new = NewInode {
-                kind: FileKind::Regular,
-                mode: self.mode,
-                owner: self.owner,
-                rdev: uext4::Device::default(),
-            };
-            match volume.create(&parent, &name, &new) {
-                // Another thread has made it meanwhile.
-                Err(error) if !self.exclusive && *error.kind() == ErrorKind::Exists => {}
-                made => return Ok(made?),
-            }
+        if !self.create {
+            return find(volume, path, true);
         }
+        let new = NewInode {
+            kind: FileKind::Regular,
+            mode: self.mode,
+            owner: self.owner,
+            rdev: uext4::Device::default(),
+        };
+        let (root, last) = (volume.root()?, LastLink::Follow);
+        Ok(volume.find_or_create_at(&root, path, last, self.exclusive, &new)?)
     }
+}
+
+/// A new length of a file, set by a caller of `group`.
+pub(crate) fn cut(volume: &Volume, inode: &InodeRef, size: u64, group: u32) -> SetAttr {
+    let kill_priv = Some(volume.privs_for(inode, group));
+    SetAttr { size: Some(size), kill_priv, ..SetAttr::default() }
 }
 
 /// Attributes: mode with type, inode, links, user, group, bytes, blocks of 512 bytes, bytes of a
@@ -144,46 +129,35 @@ pub(crate) fn list(volume: &Volume, path: &[u8]) -> Result<Vec<(Vec<u8>, u32, u1
 }
 
 pub(crate) fn mkdir(volume: &Volume, path: &[u8], mode: u16, owner: Owner) -> Result<()> {
-    let (parent, name) = match parent(volume, path) {
-        // The root, `.` and `..` are there.
-        Err(Failure::Os(libc::EINVAL, _)) => return Err(Failure::errno(libc::EEXIST)),
-        found => found?,
-    };
     let kind = FileKind::Directory;
     let new = NewInode { kind, mode, owner, rdev: uext4::Device::default() };
-    volume.create(&parent, &name, &new)?;
+    volume.create_at(&volume.root()?, path, &new)?;
     Ok(())
 }
 
 pub(crate) fn symlink(volume: &Volume, target: &[u8], path: &[u8], owner: Owner) -> Result<()> {
-    let (parent, name) = parent(volume, path)?;
-    volume.symlink(&parent, &name, target, owner)?;
+    volume.symlink_at(&volume.root()?, path, target, owner)?;
     Ok(())
 }
 
 pub(crate) fn link(volume: &Volume, target: &[u8], path: &[u8], follow: bool) -> Result<()> {
     let inode = find(volume, target, follow)?;
-    if inode.kind() == FileKind::Directory {
-        return Err(Failure::errno(libc::EPERM));
-    }
-    let (parent, name) = parent(volume, path)?;
-    Ok(volume.link(&inode, &parent, &name)?)
+    Ok(volume.link_at(&inode, &volume.root()?, path)?)
 }
 
 pub(crate) fn remove(volume: &Volume, path: &[u8], is_directory: bool) -> Result<()> {
-    let (parent, name) = parent(volume, path)?;
+    let root = volume.root()?;
     match is_directory {
-        true => volume.rmdir(&parent, &name)?,
-        false => volume.unlink(&parent, &name)?,
+        true => volume.rmdir_at(&root, path)?,
+        false => volume.unlink_at(&root, path)?,
     }
     Ok(())
 }
 
 pub(crate) fn rename(volume: &Volume, from: &[u8], to: &[u8], replace: bool) -> Result<()> {
-    let (dir, name) = parent(volume, from)?;
-    let (new_dir, new_name) = parent(volume, to)?;
+    let root = volume.root()?;
     let mode = if replace { RenameMode::Replace } else { RenameMode::NoReplace };
-    Ok(volume.rename(&dir, &name, &new_dir, &new_name, mode)?)
+    Ok(volume.rename_at(&root, from, &root, to, mode)?)
 }
 
 pub(crate) fn readlink(volume: &Volume, path: &[u8]) -> Result<Vec<u8>> {
@@ -205,16 +179,18 @@ pub(crate) struct Change {
 }
 
 impl Change {
-    /// Sets them for what a path leads to.
-    pub(crate) fn apply(self, volume: &Volume, path: &[u8], follow: bool) -> Result<()> {
+    /// Sets them for what a path leads to, by a caller of `group` without `CAP_FSETID`.
+    pub(crate) fn apply(
+        self,
+        volume: &Volume,
+        path: &[u8],
+        follow: bool,
+        group: u32,
+    ) -> Result<()> {
         let inode = find(volume, path, follow)?;
-        let is_new_owner = self.uid.is_some() || self.gid.is_some();
-        // As the kernel does.
-        let kill_priv = match inode.kind() {
-            FileKind::Directory => None,
-            _ if is_new_owner => Some(Privs::All),
-            _ => self.size.map(|_| Privs::Capabilities),
-        };
+        let removes = self.size.is_some() || self.uid.is_some() || self.gid.is_some();
+        let kill_priv = (removes && inode.kind() != FileKind::Directory)
+            .then(|| volume.privs_for(&inode, group));
         let time = |time: Option<(i64, u32)>| {
             time.map(|(secs, nanos)| SetTime::At(Timestamp { secs, nanos }))
         };

@@ -24,6 +24,8 @@ use uext4_device::{Access, FileOptions};
 pub(crate) struct Shared {
     /// The process that opened it.
     pid: u32,
+    /// The group of what changes files.
+    pub(crate) group: u32,
     /// `None` once it is closed; locked for writing while it is being closed.
     volume: RwLock<Option<uext4::Volume>>,
     /// Open files, which closing the volume closes.
@@ -156,11 +158,13 @@ impl Volume {
         options: Vec<String>,
         offset: u64,
         length: Option<u64>,
+        group: u32,
     ) -> PyResult<Self> {
         let opened = py.detach(|| open(image, read_only, &options, (offset, length)));
         let volume = opened.map_err(|failure| failure.raise(py, Some(image)))?;
         let shared = Shared {
             pid: process::id(),
+            group,
             volume: RwLock::new(Some(volume)),
             files: Mutex::new(Vec::new()),
         };
@@ -341,7 +345,8 @@ impl Volume {
         mtime: Option<(i64, u32)>,
     ) -> PyResult<()> {
         let change = crate::names::Change { mode, uid, gid, size, atime, mtime };
-        self.with(py, Some(path), |volume| change.apply(volume, path, follow))
+        let group = self.shared.group;
+        self.with(py, Some(path), |volume| change.apply(volume, path, follow, group))
     }
 
     fn get_xattr<'py>(

@@ -119,8 +119,17 @@ def test_what_cannot_be_opened_is_told_in_one_line(tmp_path):
         assert "\n" not in str(caught.value)
     with pytest.raises(ValueError, match="nbd"):
         uext4.Volume("nbd://")
-    with pytest.raises(OSError, match="no connection"):
+    with pytest.raises(FileNotFoundError, match="no connection"):
         uext4.Volume(f"nbd+unix:///?socket={tmp_path}/missing")
+
+
+def test_a_failed_mkfs_removes_what_it_made_alone(tmp_path):
+    link, file = tmp_path / "link", tmp_path / "file"
+    link.symlink_to("nothing")
+    for path in (link, file):
+        with pytest.raises(ValueError):
+            uext4.mkfs(path, 4096)
+    assert link.is_symlink() and not file.exists()
 
 
 def test_a_volume_that_is_dropped_warns_and_is_closed(image):

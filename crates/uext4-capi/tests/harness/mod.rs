@@ -68,6 +68,13 @@ impl Programs {
         image
     }
 
+    /// An image of 16 MiB without files but lost+found, made by mke2fs.
+    pub(crate) fn empty_image(&self, name: &str) -> PathBuf {
+        let image = self.path(name);
+        ok(Command::new("/sbin/mke2fs").args(["-q", "-F", "-t", "ext4"]).arg(&image).arg("16M"));
+        image
+    }
+
     /// What cgo needs to find header and library, and nothing of the network.
     pub(crate) fn for_go(&self, command: &mut Command) {
         let flags = |option: &str, path: &Path| format!("{option}{}", path.display());

@@ -236,8 +236,8 @@ impl FileDevice {
     }
 }
 
-/// Opens a file for writing, which is made if it is not there, and tells whether it was made at this
-/// very path: not behind a symbolic link that led to nothing, and not by another process.
+/// Opens a file for writing, which is made if it is not there, and tells whether it was made at
+/// this very path: not behind a symbolic link that led to nothing, and not by another process.
 fn open_or_create(path: &Path, existed: bool) -> io::Result<(File, bool)> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).custom_flags(libc::O_NOCTTY);

@@ -33,6 +33,7 @@ class Volume:
         options: list[str],
         offset: int,
         length: int | None,
+        group: int,
     ) -> Volume: ...
     @property
     def closed(self) -> bool: ...

@@ -64,7 +64,7 @@ class Volume:
         self.owner = owner or (os.geteuid(), os.getegid())
         #: Open files by the identity of their `File`: what is to be closed before the volume.
         self._files: dict[int, weakref.ref[IO[Any]]] = {}
-        self._core = _uext4.Volume(name, mode == "r", words, offset, length)
+        self._core = _uext4.Volume(name, mode == "r", words, offset, length, self.owner[1])
         _open_volumes.add(self)
 
     @property

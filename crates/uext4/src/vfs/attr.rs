@@ -152,19 +152,18 @@ impl Vfs {
     /// `IsADirectory` or `InvalidArgument` for the size of an inode that has none; `NotPermitted`
     /// by the inode's flags; `FileTooBig`, `ReadOnly`; a device failure.
     pub fn set_attr(&self, inode: &InodeRef, change: &SetAttr) -> Result<Attr> {
+        match (change.size, inode.kind()) {
+            (None, _) | (_, FileKind::Regular) => {}
+            (_, FileKind::Directory) => return Err(ErrorKind::IsADirectory.into()),
+            _ => return Err(Error::new(ErrorKind::InvalidArgument, "a size for no file")),
+        }
         self.files.context.check_writable()?;
         self.lengthen_fields(inode)?;
         if change.kill_priv.is_some() {
             self.remove_privs(inode, Privs::Capabilities)?;
         }
         if let Some(size) = change.size {
-            match inode.kind() {
-                FileKind::Regular => self.files.set_size(inode, size)?,
-                FileKind::Directory => {
-                    return Err(ErrorKind::IsADirectory.into());
-                }
-                _ => return Err(Error::new(ErrorKind::InvalidArgument, "a size for no file")),
-            }
+            self.files.set_size(inode, size)?;
         }
         let rest = SetAttr { size: None, kill_priv: None, ..change.clone() };
         let kills = change.kill_priv.is_some_and(|privs| privs.bits(&inode.attributes()) != 0);

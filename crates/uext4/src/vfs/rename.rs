@@ -223,10 +223,11 @@ impl Vfs {
             return Err(Error::new(ErrorKind::InvalidArgument, "a directory into itself"));
         }
         if let Some(to) = to {
-            check_kinds(from, to)?;
+            // Before the kinds, as the kernel tells them.
             if to.is_directory() && crosses && self.is_ancestor(to.inode.ino(), from.dir)? {
                 return Err(ErrorKind::NotEmpty.into());
             }
+            check_kinds(from, to)?;
         }
         let moves_dir = from.is_directory() && crosses;
         if moves_dir && to.is_none() {

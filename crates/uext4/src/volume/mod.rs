@@ -8,6 +8,7 @@
 //! Kernel counterpart: `fs/ext4/super.c`.
 
 mod attributes;
+mod by_path;
 mod extents;
 mod fast_commit;
 mod flusher;

@@ -1,8 +1,8 @@
 //! Paths, resolved as the kernel does below a root that cannot be left.
 //!
-//! What: [`Volume::resolve`] goes down a path of bytes and follows symbolic links,
-//! [`Volume::resolve_parent`] stops before the last name, and [`Volume::resolve_end`] finds where
-//! open(2) would make a file. Whether the caller may is not asked.
+//! What: a [`Walk`] goes down a path of bytes and follows symbolic links. [`Volume::resolve`] goes
+//! to its end, [`Volume::resolve_parent`] stops before the last name, and [`Volume::resolve_end`]
+//! finds where a file is made. Whether the caller may is not asked.
 //! Invariants: each step is a lookup of its own, so a path that others change meanwhile is resolved
 //! as the kernel would: in one of the states that each directory went through.
 //! Locking: none between two steps.
@@ -58,55 +58,38 @@ pub struct PathEnd {
 
 impl Volume {
     /// The inode that `path` leads to. It begins at the root if its first byte is a slash, else at
-    /// `from`. A slash at its end asks for a directory, also behind a link. An empty path is `from`
-    /// itself.
+    /// `from`. A slash at its end, or at the end of a symbolic link that is followed there, asks
+    /// for a directory. An empty path is `from` itself.
     ///
     /// # Errors
     /// `NotFound`, `NotADirectory`, `NameTooLong`, `TooManySymlinks`; `Corrupt`; a device failure.
     pub fn resolve(&self, from: &InodeRef, path: &[u8], last: LastLink) -> Result<Resolved> {
-        let wants_directory = path.last() == Some(&b'/');
-        let last = if wants_directory { LastLink::Follow } else { last };
-        let mut trail = vec![self.start(from, path)?];
-        // Parts still to go, the next one at the end.
-        let mut parts = parts_reversed(path);
-        let mut links = 0;
-        while let Some(part) = parts.pop() {
-            let here = trail[trail.len() - 1].clone();
-            if here.kind() != FileKind::Directory {
-                return Err(ErrorKind::NotADirectory.into());
-            }
-            match part.as_slice() {
-                b"." => continue,
-                b".." if trail.len() > 1 => {
-                    trail.pop();
-                    continue;
-                }
-                b".." => {
-                    trail[0] = self.lookup(&here, b"..")?;
-                    continue;
-                }
-                _ => {}
-            }
-            let next = self.lookup(&here, &part)?;
-            if next.kind() != FileKind::Symlink || (last == LastLink::Keep && parts.is_empty()) {
-                trail.push(next);
-                continue;
-            }
-            links += 1;
-            if links > SYMLINKS_MAX {
-                return Err(ErrorKind::TooManySymlinks.into());
-            }
-            let target = self.read_link(&next)?;
-            if target.first() == Some(&b'/') {
-                trail = vec![self.root()?];
-            }
-            parts.extend(parts_reversed(&target));
+        if path.is_empty() {
+            return Ok(Resolved { trail: vec![from.clone()] });
         }
-        let resolved = Resolved { trail };
-        if wants_directory && resolved.inode().kind() != FileKind::Directory {
-            return Err(ErrorKind::NotADirectory.into());
+        let mut walk = Walk::new(self, from, path)?;
+        loop {
+            match walk.last()? {
+                Last::Root | Last::Dot => break,
+                Last::DotDot => {
+                    walk.up()?;
+                    break;
+                }
+                Last::Name(name) => {
+                    let found = self.lookup(walk.here(), &name)?;
+                    let follows = last == LastLink::Follow || walk.wants_directory;
+                    if found.kind() != FileKind::Symlink || !follows {
+                        walk.trail.push(found);
+                        break;
+                    }
+                    walk.follow(&found)?;
+                }
+            }
         }
-        Ok(resolved)
+        if walk.wants_directory {
+            walk.expect_directory()?;
+        }
+        Ok(walk.into_resolved())
     }
 
     /// The directory of a path's last name, and that name, which need not exist. Slashes behind the
@@ -116,54 +99,173 @@ impl Volume {
     /// `NotFound` for an empty path; `InvalidArgument` for one that ends with no name, but with
     /// `/`, `.` or `..`; those of [`Volume::resolve`].
     pub fn resolve_parent(&self, from: &InodeRef, path: &[u8]) -> Result<(Resolved, Vec<u8>)> {
-        let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
-        let start = path[..end].iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
-        let invalid = |why| Err(Error::new(ErrorKind::InvalidArgument, why));
-        match &path[start..end] {
-            _ if path.is_empty() => Err(ErrorKind::NotFound.into()),
-            b"" => invalid("is the root directory"),
-            b"." | b".." => invalid("needs a name at its end"),
-            name => {
-                let parent = self.resolve(from, &path[..start], LastLink::Follow)?;
-                if parent.inode().kind() != FileKind::Directory {
-                    return Err(ErrorKind::NotADirectory.into());
-                }
-                Ok((parent, name.to_vec()))
-            }
-        }
+        let mut walk = Walk::new(self, from, path)?;
+        let name = walk.last()?.name()?;
+        Ok((walk.into_resolved(), name))
     }
 
-    /// Where open(2) finds or makes a file: a symbolic link at the end of the path is followed,
-    /// also one that leads to nothing.
+    /// Where a file is found or made: a symbolic link at the end of the path is followed, also one
+    /// that leads to nothing.
     ///
     /// # Errors
-    /// `IsADirectory` for a slash behind a name that nothing has; those of
-    /// [`Volume::resolve_parent`].
+    /// `IsADirectory` for a slash behind a name that nothing has, `NotADirectory` for one behind
+    /// what is none; those of [`Volume::resolve_parent`].
     pub fn resolve_end(&self, from: &InodeRef, path: &[u8]) -> Result<PathEnd> {
-        let (mut from, mut path) = (from.clone(), path.to_vec());
-        for _ in 0..=SYMLINKS_MAX {
-            let (dir, name) = self.resolve_parent(&from, &path)?;
-            let inode = match self.lookup(dir.inode(), &name) {
-                Ok(found) => Some(found),
-                Err(error) if *error.kind() == ErrorKind::NotFound => None,
-                Err(error) => return Err(error),
-            };
-            match inode {
-                Some(link) if link.kind() == FileKind::Symlink => path = self.read_link(&link)?,
-                None if path.last() == Some(&b'/') => return Err(ErrorKind::IsADirectory.into()),
-                inode => return Ok(PathEnd { dir, name, inode }),
+        let mut walk = Walk::new(self, from, path)?;
+        loop {
+            let name = walk.last()?.name()?;
+            let inode = walk.look_up(&name)?;
+            match &inode {
+                Some(link) if link.kind() == FileKind::Symlink => {
+                    walk.follow(link)?;
+                    continue;
+                }
+                None if walk.wants_directory => return Err(ErrorKind::IsADirectory.into()),
+                Some(found) if walk.wants_directory && found.kind() != FileKind::Directory => {
+                    return Err(ErrorKind::NotADirectory.into());
+                }
+                _ => {}
             }
-            from = dir.inode().clone();
+            return Ok(PathEnd { dir: walk.into_resolved(), name, inode });
         }
-        Err(ErrorKind::TooManySymlinks.into())
+    }
+}
+
+/// The last part of a path.
+pub(super) enum Last {
+    /// There is none: the path is `/`, or leads there.
+    Root,
+    /// `.`
+    Dot,
+    /// `..`
+    DotDot,
+    /// A name.
+    Name(Vec<u8>),
+}
+
+impl Last {
+    /// The name, where there must be one.
+    fn name(self) -> Result<Vec<u8>> {
+        let invalid = |why| Err(Error::new(ErrorKind::InvalidArgument, why));
+        match self {
+            Self::Root => invalid("is the root directory"),
+            Self::Dot | Self::DotDot => invalid("needs a name at its end"),
+            Self::Name(name) => Ok(name),
+        }
+    }
+}
+
+/// A path on its way down.
+pub(super) struct Walk<'a> {
+    volume: &'a Volume,
+    /// The inodes from the start down to where it is. Never empty.
+    trail: Vec<InodeRef>,
+    /// Parts still to go, the next one at the end.
+    parts: Vec<Vec<u8>>,
+    /// A slash is behind the last part, of the path or of a link that was followed there.
+    pub(super) wants_directory: bool,
+    /// Symbolic links that it went through, wherever they were.
+    links: usize,
+}
+
+impl<'a> Walk<'a> {
+    /// A path at its start: the root if its first byte is a slash, else `from`.
+    ///
+    /// # Errors
+    /// `NotFound` for an empty path.
+    pub(super) fn new(volume: &'a Volume, from: &InodeRef, path: &[u8]) -> Result<Self> {
+        let start = match path.first() {
+            None => return Err(ErrorKind::NotFound.into()),
+            Some(b'/') if from.ino() != Ino::ROOT => volume.root()?,
+            Some(_) => from.clone(),
+        };
+        Ok(Self {
+            volume,
+            trail: vec![start],
+            parts: parts_reversed(path),
+            wants_directory: path.last() == Some(&b'/'),
+            links: 0,
+        })
     }
 
-    /// Where a path begins.
-    fn start(&self, from: &InodeRef, path: &[u8]) -> Result<InodeRef> {
-        if path.first() == Some(&b'/') && from.ino() != Ino::ROOT {
-            return self.root();
+    /// Where it is.
+    pub(super) fn here(&self) -> &InodeRef {
+        &self.trail[self.trail.len() - 1]
+    }
+
+    /// Goes down to the directory of the last part, and takes that part.
+    pub(super) fn last(&mut self) -> Result<Last> {
+        loop {
+            self.expect_directory()?;
+            let Some(part) = self.parts.pop() else { return Ok(Last::Root) };
+            let last = match part.as_slice() {
+                b"." => Last::Dot,
+                b".." => Last::DotDot,
+                _ => Last::Name(part),
+            };
+            match last {
+                last if self.parts.is_empty() => return Ok(last),
+                Last::Root | Last::Dot => {}
+                Last::DotDot => self.up()?,
+                Last::Name(name) => {
+                    let found = self.volume.lookup(self.here(), &name)?;
+                    match found.kind() {
+                        FileKind::Symlink => self.follow(&found)?,
+                        _ => self.trail.push(found),
+                    }
+                }
+            }
         }
-        Ok(from.clone())
+    }
+
+    /// Goes on where a symbolic link leads.
+    pub(super) fn follow(&mut self, link: &InodeRef) -> Result<()> {
+        self.links += 1;
+        if self.links > SYMLINKS_MAX {
+            return Err(ErrorKind::TooManySymlinks.into());
+        }
+        let target = self.volume.read_link(link)?;
+        if target.first() == Some(&b'/') {
+            self.trail = vec![self.volume.root()?];
+        }
+        if self.parts.is_empty() {
+            self.wants_directory |= target.last() == Some(&b'/');
+        }
+        self.parts.extend(parts_reversed(&target));
+        Ok(())
+    }
+
+    /// Takes a last name back, to look at it again.
+    pub(super) fn again(&mut self, name: Vec<u8>) {
+        self.parts.push(name);
+    }
+
+    /// What has a name here.
+    pub(super) fn look_up(&self, name: &[u8]) -> Result<Option<InodeRef>> {
+        match self.volume.lookup(self.here(), name) {
+            Err(error) if *error.kind() == ErrorKind::NotFound => Ok(None),
+            found => found.map(Some),
+        }
+    }
+
+    fn up(&mut self) -> Result<()> {
+        if self.trail.len() > 1 {
+            self.trail.pop();
+        } else {
+            self.trail[0] = self.volume.lookup(self.here(), b"..")?;
+        }
+        Ok(())
+    }
+
+    fn expect_directory(&self) -> Result<()> {
+        match self.here().kind() {
+            FileKind::Directory => Ok(()),
+            _ => Err(ErrorKind::NotADirectory.into()),
+        }
+    }
+
+    fn into_resolved(self) -> Resolved {
+        Resolved { trail: self.trail }
     }
 }
 

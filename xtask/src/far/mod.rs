@@ -16,6 +16,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Stdio;
 
+use place::Place;
+
 use crate::{machine, workspace};
 
 /// What is measured, and where.
@@ -42,32 +44,37 @@ struct Stage {
     archive: PathBuf,
 }
 
-/// Figures of one kind, a list for each place or shape, in the order of their first round.
-#[derive(Default)]
+/// Figures of one kind, a list for each place and column.
 struct Figures {
-    rows: Vec<String>,
+    rows: Vec<&'static str>,
     columns: Vec<&'static str>,
-    values: BTreeMap<(String, &'static str), Vec<f64>>,
+    values: BTreeMap<(&'static str, &'static str), Vec<f64>>,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     if let Some(why) = machine::why_no_fuse() {
         return Err(format!("far: {why}"));
     }
+    let mut places: Vec<&Place> =
+        place::ALL.iter().filter(|place| place.name.contains(&arguments.only)).collect();
+    if places.is_empty() {
+        return Err(format!("far: no place has {:?} in its name", arguments.only));
+    }
     let stage = Stage::make(arguments)?;
-    let wanted = |name: &str| name.contains(&arguments.only);
-    let (mut times, mut ratios) = (Figures::default(), Figures::default());
+    let (mut times, mut ratios) = (Figures::of(&places), Figures::of(&places));
     for round in 1..=arguments.rounds {
-        for place in place::ALL.iter().filter(|place| wanted(place.name)) {
+        for place in &places {
             let Some(measured) = trial::measure(&stage, place)? else { continue };
             println!("round {round}: {}: {}", place.name, told(&measured));
             times.add(place.name, &measured);
         }
-        for place in place::ALL.iter().filter(|place| wanted(place.name) && place.counts_syncs()) {
+        for place in places.iter().filter(|place| place.counts_syncs()) {
             let measured = syncs::measure(&stage, place)?;
             println!("round {round}: {}: {}", place.name, told(&measured));
             ratios.add(place.name, &measured);
         }
+        // No place is always the first.
+        places.rotate_left(1);
     }
     times.print("seconds");
     ratios.print("syncs");
@@ -77,6 +84,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
 impl Drop for Stage {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.archive);
+        let _ = std::fs::remove_dir_all(self.folder.join("tree"));
         // Only if nothing is mounted in it any more.
         let _ = std::fs::remove_dir(&self.folder);
     }
@@ -91,7 +99,10 @@ impl Stage {
         if !status.is_ok_and(|status| status.success()) {
             return Err("far: uext4-cli or uext4-nbd does not build".into());
         }
+        // As the table of mounts has it.
         let below = arguments.dir.clone().unwrap_or_else(workspace::target);
+        let below =
+            below.canonicalize().map_err(|error| format!("{}: {error}", below.display()))?;
         let folder = below.join("far");
         std::fs::create_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         let archive = folder.join("tree.tar");
@@ -103,28 +114,32 @@ impl Stage {
 }
 
 impl Figures {
-    fn add(&mut self, row: &str, measured: &[(&'static str, f64)]) {
-        if !self.rows.iter().any(|known| known == row) {
-            self.rows.push(row.to_owned());
-        }
+    fn of(places: &[&Place]) -> Self {
+        let rows = places.iter().map(|place| place.name).collect();
+        Self { rows, columns: Vec::new(), values: BTreeMap::new() }
+    }
+
+    fn add(&mut self, row: &'static str, measured: &[(&'static str, f64)]) {
         for &(column, value) in measured {
             if !self.columns.contains(&column) {
                 self.columns.push(column);
             }
-            self.values.entry((row.to_owned(), column)).or_default().push(value);
+            self.values.entry((row, column)).or_default().push(value);
         }
     }
 
     /// A table in Markdown.
     fn print(&mut self, title: &str) {
-        if self.rows.is_empty() {
+        let has_figures = |row: &&str| self.values.keys().any(|(of, _)| of == row);
+        let rows: Vec<&str> = self.rows.iter().copied().filter(has_figures).collect();
+        if rows.is_empty() {
             return;
         }
         println!("\n| {title} | {} |", self.columns.join(" | "));
         println!("|---{}|", "|---".repeat(self.columns.len()));
-        for row in &self.rows {
-            let cells = self.columns.iter().map(|column| {
-                let values = self.values.get_mut(&(row.clone(), *column));
+        for row in rows {
+            let cells = self.columns.iter().map(|&column| {
+                let values = self.values.get_mut(&(row, column));
                 values.map_or_else(|| "-".to_owned(), |values| cell(values))
             });
             let cells: Vec<String> = cells.collect();

@@ -16,6 +16,8 @@ use crate::server::Server;
 /// Read-ahead asked for where the kernel lets us set it, in KiB. Its default of 128 KiB keeps too
 /// few requests in flight for a sequential reader.
 const READ_AHEAD_KIB: u32 = 1024;
+/// The same where a request takes a round trip of a network: as many are on their way as fill it.
+const READ_AHEAD_FAR_KIB: u32 = 8192;
 
 /// Why a volume could not be mounted.
 #[derive(Debug)]
@@ -112,6 +114,7 @@ impl Session {
         let server = Arc::new(server);
         let config =
             Config { io_uring: options.io_uring, kept_threads: options.threads.unwrap_or(4) };
+        let is_far = server.ops.volume.is_far();
         let handler = wrap(Arc::clone(&server));
         let session = uext4_fuse_server::Session::start(connection, handler, &config)?;
         let session = Arc::new(session);
@@ -123,7 +126,8 @@ impl Session {
         }
         let device = mount.map(|mount| mount.device);
         if let Some(device) = device {
-            attach::set_read_ahead(device, READ_AHEAD_KIB);
+            let kib = if is_far { READ_AHEAD_FAR_KIB } else { READ_AHEAD_KIB };
+            attach::set_read_ahead(device, kib);
         }
         Ok(Self { dir: dir.to_owned(), session, connection: device.map(mountinfo::connection) })
     }

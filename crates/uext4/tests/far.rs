@@ -286,9 +286,15 @@ fn files_of_a_tree_are_read_before_they_are_asked_for() {
     assert_eq!(files.len(), FILES);
     device.take_reads();
     let first: Vec<_> = files[..2].iter().map(|file| content(&volume, file)).collect();
+    // The threads ask for all others, each by a request of its own.
+    let mut reads = 0;
+    while reads < FILES as u64 {
+        reads += device.take_reads();
+        std::thread::yield_now();
+    }
     let last = &files[FILES - 1];
     volume.open_file(last).unwrap().write_at(0, &[0xEE; 5000]).unwrap();
-    // The threads read the others at some time; after that no reader asks the device.
+    // Once they have put in what they asked for, no reader asks the device.
     let read_others = |_| {
         device.take_reads();
         let others: Vec<_> = files[2..].iter().map(|file| content(&volume, file)).collect();

@@ -40,14 +40,19 @@ impl Session {
         if !self.state.lock().identity.is_known() {
             return Ok(());
         }
-        let request = Request { action: Action::Read, offset: 0, len: self.first_bytes() };
-        let ticket = self.submit_again(request)?;
-        match ticket.wait_for(self.options.patience())? {
-            Content::Bytes(first) => {
-                self.state.lock().identity.require(&first).map_err(Fault::Refused)
+        // One after the other they go by all connections, which may end at several servers.
+        let links = self.state.lock().links.len();
+        let ask = |_| {
+            let len = self.first_bytes();
+            self.submit_again(Request { action: Action::Read, offset: 0, len })
+        };
+        let tickets = (0..links).map(ask).collect::<io::Result<Vec<_>>>()?;
+        for ticket in tickets {
+            if let Content::Bytes(first) = ticket.wait_for(self.options.patience())? {
+                self.state.lock().identity.require(&first).map_err(Fault::Refused)?;
             }
-            _ => Ok(()),
         }
+        Ok(())
     }
 
     /// Sends a request of the keeper while all others wait.

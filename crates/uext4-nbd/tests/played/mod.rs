@@ -106,8 +106,8 @@ pub(crate) fn valid(structured: bool) -> Script {
     } else {
         // The start of the disk, and what was written.
         for cookie in 1..=6 {
-            let bytes = [0, 2048, 0, 1024, 0, 0, 0][cookie];
-            let (cookie, bytes) = (cookie as u64, &[7; 2048][..bytes]);
+            let bytes = [0, 8192, 0, 1024, 0, 0, 0][cookie];
+            let (cookie, bytes) = (cookie as u64, &[7; 8192][..bytes]);
             script.push(simple(cookie, bytes));
         }
     }
@@ -115,7 +115,7 @@ pub(crate) fn valid(structured: bool) -> Script {
 }
 
 fn transmission_in_chunks(script: &mut Script) {
-    let start = [&[0; 8][..], &2048_u32.to_be_bytes()].concat();
+    let start = [&[0; 8][..], &8192_u32.to_be_bytes()].concat();
     script.push(chunk(1, 2, 1, &start));
     // Half of the export is a hole.
     let half = u32::try_from(LEN / 2).expect("a length").to_be_bytes();

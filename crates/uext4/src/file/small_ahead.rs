@@ -12,8 +12,8 @@ use uext4_ondisk::FileBlock;
 const SMALL_BYTES: u64 = 64 << 10;
 
 impl PageReader {
-    /// Puts the pages of a small file in. A file that is larger, or whose pages are no plain copies
-    /// of blocks, is left to its reader.
+    /// Puts the pages of a small file in. A file that is larger, whose pages are no plain copies of
+    /// blocks, or that has direct I/O, which pages would slow down, is left to its reader.
     ///
     /// # Errors
     /// A corrupt tree; a device failure.
@@ -21,7 +21,7 @@ impl PageReader {
         let _shared = inode.lock().read();
         let size = inode.size();
         let is_plain = !inode.is_inline() && !inode.is_verity() && !inode.is_dax();
-        if size > SMALL_BYTES || !is_plain {
+        if size > SMALL_BYTES || !is_plain || inode.direct_io().is_some() {
             return Ok(());
         }
         let end = self.context.block_from(size);

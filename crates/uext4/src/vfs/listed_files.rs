@@ -10,10 +10,11 @@ use uext4_ondisk::Ino;
 
 /// Most directories that are remembered, and files of each.
 const LISTINGS_MAX: usize = 16;
-const FILES_MAX: usize = 16 << 10;
+pub(super) const FILES_MAX: usize = 16 << 10;
 /// Files that are named before they are read.
 const WINDOW: usize = 32;
-/// Files that were read in order before the next ones are named, and how many count.
+/// Files of a directory, or lately of all, that were read in order before others are named, and how
+/// many count.
 const READS_MIN: u32 = 2;
 const READS_MAX: u32 = 64;
 
@@ -33,6 +34,7 @@ struct Listing {
     /// Where in `files` the next read is expected, and how many were named.
     next: usize,
     named: usize,
+    reads: u32,
 }
 
 impl ListedFiles {
@@ -47,7 +49,7 @@ impl ListedFiles {
         }
         self.reads /= 2;
         let files = files[..files.len().min(FILES_MAX)].to_vec();
-        let mut listing = Listing { directory, files, next: 0, named: 0 };
+        let mut listing = Listing { directory, files, next: 0, named: 0, reads: 0 };
         let now = if self.reads >= READS_MIN { listing.name() } else { Vec::new() };
         self.listings.truncate(LISTINGS_MAX - 1);
         self.listings.push_front(listing);
@@ -60,11 +62,13 @@ impl ListedFiles {
             let expected = listing.files[listing.next..].iter().take(WINDOW);
             if let Some(skipped) = expected.enumerate().find(|(_, ino)| **ino == file) {
                 listing.next += skipped.0 + 1;
+                listing.reads += 1;
                 self.reads = (self.reads + 1).min(READS_MAX);
-                return if self.reads >= READS_MIN { listing.name() } else { Vec::new() };
+                let is_reader = listing.reads.max(self.reads) >= READS_MIN;
+                return if is_reader { listing.name() } else { Vec::new() };
             }
         }
-        self.reads /= 2;
+        // Somebody else's, or once more.
         Vec::new()
     }
 }
@@ -100,6 +104,7 @@ mod tests {
         }
         assert!(listed.read(Ino(99_100)).is_empty());
         assert!(listed.read(Ino(99_199)).is_empty(), "far from the last");
+        assert!(listed.read(Ino(99_100)).is_empty(), "once more");
         assert!(listed.read(Ino(7)).is_empty());
     }
 
@@ -119,6 +124,22 @@ mod tests {
         assert_eq!(listed.listed(Ino(2), true, &inos(500..510)), inos(500..510));
         // And the rest of the first one, which was not read to its end, after that.
         assert!(listed.read(Ino(500)).is_empty());
+    }
+
+    /// Fault model: a second program that reads other files, or walks, ends the reading ahead.
+    #[test]
+    fn a_reader_is_told_from_others() {
+        let mut listed = ListedFiles::default();
+        listed.listed(Ino(1), true, &inos(100..200));
+        let mut named = Vec::new();
+        for at in 0..100 {
+            named.extend(listed.read(Ino(100 + at)));
+            assert!(listed.read(Ino(7)).is_empty());
+            if at % 10 == 0 {
+                listed.listed(Ino(2), true, &inos(1000..1001));
+            }
+        }
+        assert_eq!(named, inos(102..200));
     }
 
     /// Fault model: what is remembered grows without bound, or a walk is still taken for a reader.

@@ -215,14 +215,18 @@ impl Vfs {
             let is_below = !matches!(entry.name, b"." | b"..");
             let goes_on = visit(entry);
             match entry.kind {
-                Some(FileKind::Directory) if goes_on && is_below => below.push(entry.ino),
-                Some(FileKind::Regular) if goes_on => files.push(entry.ino),
+                _ if !goes_on || !is_below => {}
+                Some(FileKind::Directory) if below.len() < walk_ahead::QUEUE_MAX => {
+                    below.push(entry.ino);
+                }
+                Some(FileKind::Regular) if files.len() < listed_files::FILES_MAX => {
+                    files.push(entry.ino);
+                }
                 _ => {}
             }
             goes_on
         })?;
         below.retain(|ino| self.files.context.table.find(*ino).is_none());
-        below.truncate(walk_ahead::QUEUE_MAX);
         queue.add(dir.ino(), cursor == 0, &below, &files);
         Ok(())
     }

@@ -50,6 +50,8 @@ impl WalkQueue {
     /// Says that a file is read from its start.
     pub(super) fn reads(&self, file: Ino) {
         let mut state = self.state.lock();
+        // Its reader has come to it before the threads.
+        state.files.retain(|queued| *queued != file);
         let files = state.listed.read(file);
         if state.add_files(&files) {
             drop(state);

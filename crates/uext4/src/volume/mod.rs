@@ -292,6 +292,12 @@ impl Volume {
         device.read_at(offset, buf).map_err(|error| Error::io("read of blocks", error))
     }
 
+    /// Whether a request to the device takes a round trip of a network (`Device::is_far`).
+    #[must_use]
+    pub fn is_far(&self) -> bool {
+        self.inner.vfs.files.context.cache().is_far()
+    }
+
     /// Whether changes are refused.
     #[must_use]
     pub fn read_only(&self) -> bool {

@@ -8,9 +8,11 @@
 //! for it gets an error then.
 
 use crate::mount::unmount_by_force;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, flock};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::fs::{self, File};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -111,6 +113,8 @@ pub struct DaemonMount {
     image: PathBuf,
     point: PathBuf,
     daemon: Pid,
+    /// The daemon itself (pidfd_open(2)): its number can be another's when it has ended.
+    process: OwnedFd,
     is_ended: bool,
 }
 
@@ -137,10 +141,11 @@ impl DaemonMount {
         let asked = daemon_of(point);
         drop(offer);
         match asked {
-            Ok(daemon) => Ok(DaemonMount {
+            Ok((daemon, process)) => Ok(DaemonMount {
                 image: image.to_owned(),
                 point: point.to_owned(),
                 daemon,
+                process,
                 is_ended: false,
             }),
             Err(why) => {
@@ -167,7 +172,7 @@ impl DaemonMount {
     /// # Errors
     /// There is no such process.
     pub fn signal(&self, signal: Signal) -> Result<(), String> {
-        kill_process(self.daemon, signal).map_err(|error| format!("the daemon: {error}"))
+        pidfd_send_signal(&self.process, signal).map_err(|error| format!("the daemon: {error}"))
     }
 
     /// Takes a mount away whose daemon was killed, and waits until nothing holds the image.
@@ -208,14 +213,14 @@ impl DaemonMount {
 
     /// The same of an image without a lock, on a network block device.
     fn wait_for_daemon(&self) -> Result<(), String> {
-        let deadline = Instant::now() + PATIENCE;
-        while rustix::process::test_kill_process(self.daemon).is_ok() {
-            if Instant::now() > deadline {
-                return Err("the daemon is there, though its mount is gone".into());
-            }
-            std::thread::sleep(POLL);
+        let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+        // It becomes readable when the process has ended: all its files are closed then.
+        let mut ended = [PollFd::new(&self.process, PollFlags::IN)];
+        match rustix::io::retry_on_intr(|| poll(&mut ended, Some(&patience))) {
+            Ok(0) => Err("the daemon is there, though its mount is gone".into()),
+            Ok(_) => Ok(()),
+            Err(error) => Err(format!("the daemon: {error}")),
         }
-        Ok(())
     }
 
     /// Unmounts; the image is closed on return.
@@ -252,13 +257,15 @@ fn unmount(binary: &Path, point: &Path) -> Result<(), String> {
     }
 }
 
-fn daemon_of(point: &Path) -> Result<Pid, String> {
+fn daemon_of(point: &Path) -> Result<(Pid, OwnedFd), String> {
     let mut value = [0; 16];
     let len = rustix::fs::getxattr(point, "uext4.pid", &mut value[..])
         .map_err(|error| format!("{}: which daemon: {error}", point.display()))?;
     let text = String::from_utf8_lossy(&value[..len]).into_owned();
     let number = text.parse().ok().and_then(Pid::from_raw);
-    number.ok_or_else(|| format!("the daemon's number is {text:?}"))
+    let number = number.ok_or_else(|| format!("the daemon's number is {text:?}"))?;
+    let process = pidfd_open(number, PidfdFlags::empty());
+    Ok((number, process.map_err(|error| format!("the daemon {text}: {error}"))?))
 }
 
 /// A command that timeout(1) ends, with SIGTERM and 5 s later with SIGKILL.

@@ -36,6 +36,8 @@ pub struct KillRound {
     pub operations: usize,
     /// Syncs that had returned.
     pub syncs: usize,
+    /// Whether an image that holds nothing of what was synced would be a fault.
+    pub shows_loss: bool,
     /// What is wrong.
     pub faults: Vec<String>,
 }
@@ -82,7 +84,8 @@ pub fn round(
     let marks = history.syncs_before(u64::MAX);
     let syncs = marks.len();
     // Mutation check: an image that holds nothing of what was synced must not pass.
-    if syncs > 0 && judge_image(fresh, &history, marks.clone())?.is_empty() {
+    let shows_loss = syncs > 0;
+    if shows_loss && judge_image(fresh, &history, marks.clone())?.is_empty() {
         return Err("the check does not see that everything is lost".into());
     }
     let faults = judge_image(device.snapshot(), &history, marks)?;
@@ -97,7 +100,7 @@ pub fn round(
         if features.is_empty() { "default features" } else { features },
         delay.as_millis()
     );
-    Ok(KillRound { what, operations: history.len(), syncs, faults })
+    Ok(KillRound { what, operations: history.len(), syncs, shows_loss, faults })
 }
 
 /// A fresh file system with junk in its free blocks and the load's directories, in a file.

@@ -18,7 +18,7 @@
 //! | [`mount`], [`daemon_mount`] | mounts by uext4 and by the kernel, taken away at the end |
 //! | [`programs`] | programs that people run, on a mount |
 //! | [`soak`] | mounts under load for long |
-//! | [`remote`] | the same on network block devices, whose servers are killed |
+//! | [`remote`], [`nbd_file`] | the same on network block devices, whose servers are killed |
 //! | [`shape`], [`anatomy`], [`structure_damage`] | small images, taken apart and damaged |
 //! | [`fsck_diff`] | the checker's verdict on them beside e2fsck's |
 //! | [`hostile`] | every verb of the command on such images, and on damaged archives |
@@ -54,6 +54,7 @@ pub mod load;
 pub mod model;
 pub mod mount;
 pub mod namespace;
+pub mod nbd_file;
 pub mod operation;
 pub mod oracle;
 mod overlaid;

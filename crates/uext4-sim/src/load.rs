@@ -6,7 +6,7 @@ use crate::model::{History, Rules, ThreadHistory};
 use crate::target::{Clock, act};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// What the threads of a load share with the thread that ends it.
 #[derive(Debug, Default)]
@@ -17,6 +17,8 @@ pub struct Control {
     pub gone: Arc<AtomicBool>,
     /// Ask the threads to end after the operation that they are in.
     pub stop: AtomicBool,
+    /// Syncs that have returned.
+    pub syncs: AtomicU64,
 }
 
 /// Runs `threads` threads below `root` while `meanwhile` runs here; what they did.
@@ -43,7 +45,10 @@ pub fn run<T>(
                     let mut history = ThreadHistory { thread, identifies: false, entries };
                     let more = |_| !control.stop.load(Ordering::Relaxed);
                     let clock = &control.clock;
-                    act(&mut generator, &mut target, clock, &mut history, &more, &|_| ())?;
+                    let synced = |_| {
+                        control.syncs.fetch_add(1, Ordering::SeqCst);
+                    };
+                    act(&mut generator, &mut target, clock, &mut history, &more, &synced)?;
                     Ok(history)
                 })
             })

@@ -5,7 +5,8 @@
 //! goes on. *Servers that are killed* (SIGKILL) and started again while the mount waits: what a
 //! server had acknowledged and not flushed may be gone. No operation may fail, and what was synced
 //! and, after the unmount, all else that was done is on the export. Images are judged as those of
-//! recorded runs: see [`crate::crash`].
+//! recorded runs: see [`crate::crash`]; the export itself is recovered by e2fsck, through nbdfuse.
+//! No kill comes before the load is at work on what is killed.
 //!
 //! # Not covered
 //! A loss of power of the server's host.
@@ -16,22 +17,29 @@ use crate::format::ORDINARY;
 use crate::generator::Limits;
 use crate::kill9::{KillRound, THREADS, prepare};
 use crate::load::{self, Control};
-use crate::model::History;
+use crate::model::{Entry, History};
+use crate::nbd_file::NbdFile;
+use crate::operation::Operation;
 use crate::oracle::image_folder;
 use crate::run::Shape;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rustix::process::Signal;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use uext4_device::MemoryDevice;
 
 /// Bytes of the file systems; exports have at least that many.
 pub const IMAGE_MIB: u64 = 128;
 
-/// Most syncs of a load that may promise nothing.
-const SYNCS_OF_NOTHING: usize = 4 * THREADS as usize;
+/// Syncs that return from what is started before it is killed. One that has nothing to write may
+/// return though no server answers, but not so many of [`THREADS`] threads.
+const SYNCS_AT_WORK: u64 = 4 * THREADS as u64;
+/// Longest wait for them.
+const PATIENCE: Duration = Duration::from_secs(240);
+const POLL: Duration = Duration::from_millis(5);
 
 /// An export of a server that can be killed.
 pub trait Export {
@@ -91,22 +99,50 @@ impl<'a> Round<'a> {
     }
 
     /// What is wrong with the export, after a load whose syncs are known.
-    fn judge(&mut self, what: String, mut history: History) -> Result<KillRound, String> {
+    fn judge(self, what: String, mut history: History) -> Result<KillRound, String> {
         let copy = self.folder.path().join("copy.img");
         self.export.copy_to(&copy)?;
         let device = MemoryDevice::load(&copy).map_err(|error| format!("the copy: {error}"))?;
         history.rules.sizes_were_had = true;
         let marks = history.syncs_before(u64::MAX);
         let (operations, syncs) = (history.len(), marks.len());
-        // Mutation check: an image that holds nothing of what was synced must not pass. The first
-        // syncs of each thread may be of nothing.
-        let empty = self.fresh.snapshot();
-        if syncs > SYNCS_OF_NOTHING && judge_image(empty, &history, marks.clone())?.is_empty() {
-            return Err("the check does not see that everything is lost".into());
+        // Mutation check: an image that holds nothing of what was synced. A load that is cut off
+        // early may have synced what it has removed since.
+        let shows_loss = !judge_image(self.fresh.snapshot(), &history, marks.clone())?.is_empty();
+        let mut faults = judge_image(device.snapshot(), &history, marks)?;
+        let file = NbdFile::open(&self.export.name(), &self.folder.path().join("file"))?;
+        faults.extend(file.expect_recovery_only().err().map(|why| format!("on nbdfuse: {why}")));
+        drop(file);
+        let what = format!("seed {}: {what}", self.seed);
+        if !faults.is_empty() {
+            faults.push(self.keep(&history));
         }
-        let faults = judge_image(device.snapshot(), &history, marks)?;
-        Ok(KillRound { what: format!("seed {}: {what}", self.seed), operations, syncs, faults })
+        Ok(KillRound { what, operations, syncs, shows_loss, faults })
     }
+
+    /// Keeps the copy and what the load did; where.
+    fn keep(mut self, history: &History) -> String {
+        self.folder.disable_cleanup(true);
+        let folder = self.folder.path();
+        let threads: Vec<_> = history.threads.iter().map(|of| format!("{of:#?}\n")).collect();
+        match fs::write(folder.join("history"), threads.concat()) {
+            Ok(()) => format!("copy.img and history are kept in {}", folder.display()),
+            Err(error) => format!("{}: {error}", folder.display()),
+        }
+    }
+}
+
+/// Waits until the load is at work on what was started.
+fn wait_for_work(control: &Control) -> Result<(), String> {
+    let syncs = || control.syncs.load(Ordering::SeqCst);
+    let (before, deadline) = (syncs(), Instant::now() + PATIENCE);
+    while syncs() - before < SYNCS_AT_WORK {
+        if Instant::now() > deadline {
+            return Err(format!("the load hangs: {} syncs in {PATIENCE:?}", syncs() - before));
+        }
+        std::thread::sleep(POLL);
+    }
+    Ok(())
 }
 
 /// One round: the mounting process is killed under load.
@@ -115,17 +151,18 @@ impl<'a> Round<'a> {
 /// The machinery failed, or an operation before the kill.
 pub fn kill_mount(binary: &Path, seed: u64, export: &mut dyn Export) -> Result<KillRound, String> {
     let mut round = Round::new(binary, seed, export)?;
-    let delay = Duration::from_millis(round.rng.random_range(100..1500));
+    let delay = Duration::from_millis(round.rng.random_range(0..1500));
     let mount = round.mount("noatime")?;
     let (point, control) = (mount.point().to_owned(), Control::default());
     let limits = Limits { xattr_bytes: 512, ..Limits::default() };
     let (history, ()) = load::run(&point, seed, THREADS, limits, &control, || {
+        wait_for_work(&control)?;
         std::thread::sleep(delay);
         control.gone.store(true, Ordering::SeqCst);
         mount.signal(Signal::KILL)
     })?;
     mount.bury(binary)?;
-    round.judge(format!("mount killed after {} ms", delay.as_millis()), history)
+    round.judge(format!("mount killed after {} ms at work", delay.as_millis()), history)
 }
 
 /// Kills the server so many times under one load, each time starts it again at once, and unmounts.
@@ -139,20 +176,30 @@ pub fn kill_servers(
     export: &mut dyn Export,
 ) -> Result<KillRound, String> {
     let mut round = Round::new(binary, seed, export)?;
-    let mount = round.mount("noatime,nbd_timeout=60")?;
+    // Longer than the wait for work, which is what may fail.
+    let mount = round.mount("noatime,nbd_timeout=300")?;
     let (point, control) = (mount.point().to_owned(), Control::default());
     let limits = Limits { xattr_bytes: 512, ..Limits::default() };
     let Round { export, rng, .. } = &mut round;
-    let (history, ()) = load::run(&point, seed, THREADS, limits, &control, || {
+    let (mut history, ()) = load::run(&point, seed, THREADS, limits, &control, || {
         for _ in 0..times {
-            std::thread::sleep(Duration::from_millis(rng.random_range(50..600)));
+            wait_for_work(&control)?;
+            std::thread::sleep(Duration::from_millis(rng.random_range(0..500)));
             export.kill();
             std::thread::sleep(Duration::from_millis(rng.random_range(0..100)));
             export.start()?;
         }
-        std::thread::sleep(Duration::from_millis(200));
-        Ok(())
+        wait_for_work(&control)
     })?;
+    let started = control.clock.tick();
     mount.unmount(binary)?;
-    round.judge(format!("server killed and started {times} times"), history)
+    // An unmount promises what a sync of the volume does.
+    let ended = Some(control.clock.tick());
+    let entry = Entry { operation: Operation::SyncVolume, started, ended };
+    history.threads[0].entries.push(entry);
+    let round = round.judge(format!("server killed and started {times} times"), history)?;
+    match round.shows_loss {
+        true => Ok(round),
+        false => Err("the check does not see that everything is lost".into()),
+    }
 }

@@ -1,10 +1,13 @@
 //! An NBD server for tests: it dies when it is told, forgets what was not flushed, and lies.
 //!
-//! Its bytes are in memory: `current` is what reads see, `durable` what a restart finds.
+//! Its bytes are in memory: `current` is what reads see, `durable` what a restart finds. A flush
+//! copies what was written since the last one.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
+use std::ops::Range;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -65,6 +68,34 @@ impl Manner {
 pub(crate) struct Store {
     current: Vec<u8>,
     durable: Vec<u8>,
+    /// Pieces of [`PIECE`] bytes in which the two may differ.
+    dirty: BTreeSet<usize>,
+}
+
+const PIECE: usize = 64 << 10;
+
+impl Store {
+    /// Bytes that are about to change.
+    fn to_change(&mut self, range: Range<usize>) -> &mut [u8] {
+        if !range.is_empty() {
+            self.dirty.extend(range.start / PIECE..=(range.end - 1) / PIECE);
+        }
+        &mut self.current[range]
+    }
+
+    fn flush(&mut self) {
+        for piece in std::mem::take(&mut self.dirty) {
+            let range = piece * PIECE..self.current.len().min((piece + 1) * PIECE);
+            self.durable[range.clone()].copy_from_slice(&self.current[range]);
+        }
+    }
+
+    /// What was not flushed is gone.
+    fn forget(&mut self, len: usize) {
+        self.durable.resize(len, 0);
+        self.current = self.durable.clone();
+        self.dirty.clear();
+    }
 }
 
 /// What a server was asked for.
@@ -105,11 +136,7 @@ impl Server {
     /// Starts it on what is durable.
     pub(crate) fn start(&mut self, manner: Manner) {
         assert!(self.running.is_none(), "it runs");
-        {
-            let mut store = self.store.lock().unwrap();
-            store.durable.resize(usize::try_from(manner.len).unwrap(), 0);
-            store.current = store.durable.clone();
-        }
+        self.store.lock().unwrap().forget(usize::try_from(manner.len).unwrap());
         let _ = std::fs::remove_file(&self.socket);
         let listener = UnixListener::bind(&self.socket).unwrap();
         let streams: Arc<Mutex<Vec<UnixStream>>> = Arc::default();
@@ -353,27 +380,26 @@ impl Connection {
         }
         let from = usize::try_from(request.offset).unwrap();
         let range = from..from + if request.command == 3 { 0 } else { request.len as usize };
-        let Store { current, durable } = &mut *store;
         let asked = &self.asked;
         match request.command {
             0 => {
                 asked.reads.fetch_add(1, Ordering::SeqCst);
-                return Ok(current[range].to_vec());
+                return Ok(store.current[range].to_vec());
             }
             1 => {
                 asked.writes.fetch_add(1, Ordering::SeqCst);
-                current[range.clone()].copy_from_slice(&request.data);
+                store.to_change(range.clone()).copy_from_slice(&request.data);
                 if request.flags & 1 != 0 {
                     asked.durable_writes.fetch_add(1, Ordering::SeqCst);
-                    durable[range].copy_from_slice(&request.data);
+                    store.durable[range].copy_from_slice(&request.data);
                 }
             }
             3 => {
                 asked.flushes.fetch_add(1, Ordering::SeqCst);
-                durable.clone_from(current);
+                store.flush();
             }
             // A trim forgets for certain: nobody may rely on what was there.
-            4 | 6 => current[range].fill(0),
+            4 | 6 => store.to_change(range).fill(0),
             other => panic!("command {other}"),
         }
         Ok(Vec::new())

@@ -207,13 +207,13 @@ fn ceph() {
         |folder: &Path, image: &str| Served::qemu_nbd(folder, &["--format=raw", &words(image)]);
     all_steps(OF, |folder, len| serve(folder, &image(len, "layering")));
 
-    let name = image(LOAD_LEN, "layering,exclusive-lock");
     {
         let folder = scratch.path("locked");
         fs::create_dir(&folder).unwrap();
-        let mut export = serve(&folder, &name);
+        let mut export = serve(&folder, &image(LOAD_LEN, "layering,exclusive-lock"));
         servers_killed(OF, "servers killed, an image with a lock", LOCK_KILLS, &mut export);
     }
+    let name = image(LOAD_LEN, "layering,exclusive-lock");
     step(OF, "two hosts", || two_hosts(&scratch, &words(&name)));
     step(OF, "a snapshot", || snapshot(&scratch, &cluster, &name, &words));
 }

@@ -76,7 +76,7 @@ const PIECE: usize = 64 << 10;
 
 impl Store {
     /// Bytes that are about to change.
-    fn to_change(&mut self, range: Range<usize>) -> &mut [u8] {
+    fn changing(&mut self, range: Range<usize>) -> &mut [u8] {
         if !range.is_empty() {
             self.dirty.extend(range.start / PIECE..=(range.end - 1) / PIECE);
         }
@@ -388,7 +388,7 @@ impl Connection {
             }
             1 => {
                 asked.writes.fetch_add(1, Ordering::SeqCst);
-                store.to_change(range.clone()).copy_from_slice(&request.data);
+                store.changing(range.clone()).copy_from_slice(&request.data);
                 if request.flags & 1 != 0 {
                     asked.durable_writes.fetch_add(1, Ordering::SeqCst);
                     store.durable[range].copy_from_slice(&request.data);
@@ -399,7 +399,7 @@ impl Connection {
                 store.flush();
             }
             // A trim forgets for certain: nobody may rely on what was there.
-            4 | 6 => store.to_change(range).fill(0),
+            4 | 6 => store.changing(range).fill(0),
             other => panic!("command {other}"),
         }
         Ok(Vec::new())

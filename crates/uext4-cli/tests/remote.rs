@@ -27,8 +27,9 @@ use std::time::{Duration, Instant};
 
 use ceph::Cluster;
 use common::nbd::inside;
-use common::{Mounted, Scratch, UEXT4, run_fails, run_ok, wait_until};
+use common::{Mounted, Scratch, UEXT4, run_fails, run_ok, wait_within};
 use contained::contained;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use served::Served;
 use server::{Manner, Server};
 use uext4_sim::kill9::KillRound;
@@ -43,8 +44,12 @@ const TREE_LEN: u64 = 3 << 30;
 const LOAD_LEN: u64 = IMAGE_MIB << 20;
 /// How often a mount, and a server, is killed.
 const KILLS: u32 = 20;
-/// Longest wait for the end of a request whose server is gone for good: it is lost after 10 s.
+/// Longest wait for what ends by itself, such as a request whose server is gone for good: that one
+/// is lost after 10 s.
 const HANG: Duration = Duration::from_secs(120);
+
+/// Where images with faults are kept: no temporary folder outlives its test.
+const KEEP: &str = env!("CARGO_TARGET_TMPDIR");
 
 /// A step with its figures, in a line.
 fn step(of: &str, name: &str, what: impl FnOnce() -> Result<String, String>) {
@@ -70,7 +75,8 @@ fn loads(of: &str, export: &mut dyn Export) {
     step(of, "mounts killed", || {
         let (mut operations, mut syncs, mut show_loss) = (0, 0, 0);
         for seed in 1..=u64::from(KILLS) {
-            let round = without_faults(kill_mount(Path::new(UEXT4), seed, export)?)?;
+            let round = kill_mount(Path::new(UEXT4), seed, export, Path::new(KEEP))?;
+            let round = without_faults(round)?;
             operations += round.operations;
             syncs += round.syncs;
             show_loss += u32::from(round.shows_loss);
@@ -88,7 +94,8 @@ fn loads(of: &str, export: &mut dyn Export) {
 
 fn servers_killed(of: &str, name: &str, times: u32, export: &mut dyn Export) {
     step(of, name, || {
-        let round = without_faults(kill_servers(Path::new(UEXT4), 31, times, export)?)?;
+        let round = kill_servers(Path::new(UEXT4), 31, times, export, Path::new(KEEP))?;
+        let round = without_faults(round)?;
         let (operations, syncs) = (round.operations, round.syncs);
         Ok(format!("{times} times, {operations} operations, {syncs} syncs, 0 faults"))
     });
@@ -113,17 +120,23 @@ fn deadline(of: &str, export: &mut dyn Export) {
         mount.args(["mount", "--foreground", "-o", "nbd_timeout=10"]).arg(&name).arg(&dir);
         mount.stdin(Stdio::null()).stderr(File::create(&log).unwrap());
         let mut daemon = mount.spawn().unwrap();
-        wait_until("the mount answers", || uext4_fuse::ask(&dir, uext4_fuse::PID_XATTR).is_ok());
+        let answers = || uext4_fuse::ask(&dir, uext4_fuse::PID_XATTR).is_ok();
+        wait_within(HANG, "the mount answers", answers);
         let mounted = Mounted::of(&dir);
         let mut file = File::create(mounted.path("synced")).unwrap();
         file.write_all(b"here").unwrap();
         file.sync_all().unwrap();
         export.kill();
-        let (begin, watchdog) = (Instant::now(), Watchdog::start("past the deadline", HANG));
+        let process = pidfd_open(Pid::from_child(&daemon), PidfdFlags::empty()).unwrap();
+        let begin = Instant::now();
+        let watchdog = Watchdog::start_with("past the deadline", HANG, move || {
+            pidfd_send_signal(&process, Signal::KILL).unwrap();
+        });
         file.write_all(b" and not here").unwrap();
         assert!(file.sync_all().is_err());
-        let failed = begin.elapsed().as_secs_f64();
+        let failed = begin.elapsed();
         drop((watchdog, file));
+        assert!(failed < HANG, "the mount was killed, because it did not answer");
         // Nothing of the device may be needed to make a file; to make it durable the journal is.
         assert!(File::create(mounted.path("more")).and_then(|file| file.sync_all()).is_err());
         let more = File::create(mounted.path("another")).unwrap_err();
@@ -137,7 +150,7 @@ fn deadline(of: &str, export: &mut dyn Export) {
         let found = run_ok(["cat".into(), inside(name.as_os_str(), "/synced")]);
         assert!(found.starts_with(b"here"), "{found:?}");
         NbdFile::open(&name, &scratch.path("file"))?.expect_clean()?;
-        Ok(format!("failed after {failed:.1} s ({more}), what was synced is there"))
+        Ok(format!("failed after {:.1} s ({more}), what was synced is there", failed.as_secs_f64()))
     });
 }
 

@@ -6,7 +6,7 @@ use crate::model::{History, Rules, ThreadHistory};
 use crate::target::{Clock, act};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// What the threads of a load share with the thread that ends it.
 #[derive(Debug, Default)]
@@ -19,9 +19,23 @@ pub struct Control {
     pub stop: AtomicBool,
     /// Syncs that have returned.
     pub syncs: AtomicU64,
+    /// Threads that have ended.
+    pub ended: AtomicU32,
+}
+
+/// Counts a thread when it ends, in whatever way.
+struct Ending<'a>(&'a Control);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.ended.fetch_add(1, Ordering::SeqCst);
+    }
 }
 
 /// Runs `threads` threads below `root` while `meanwhile` runs here; what they did.
+///
+/// `meanwhile` must bound its own time, and that of the threads by taking away what they may hang
+/// in: they are waited for.
 ///
 /// # Errors
 /// An operation that should have succeeded; the error of `meanwhile`.
@@ -39,6 +53,7 @@ pub fn run<T>(
         let workers: Vec<_> = (1..=threads)
             .map(|thread| {
                 scope.spawn(move || {
+                    let _ending = Ending(control);
                     let mut generator = Generator::new(seed, thread, limits, false);
                     let mut target = HostTarget::new(root, control.gone.clone());
                     let entries = Vec::new();

@@ -3,7 +3,7 @@
 //! # Invariants
 //! The mount and its process end with the value.
 
-use crate::mount::{is_mounted, unmount_by_force};
+use crate::mount::unmount_by_force;
 use crate::oracle::{expect_clean, expect_recovery_only};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -72,16 +72,18 @@ impl NbdFile {
 
 impl Drop for NbdFile {
     fn drop(&mut self) {
-        // It ends by itself when its mount is gone.
-        unmount_by_force(&self.point);
+        // It ends by itself when its mount is gone, which it may be about to make.
         let deadline = Instant::now() + PATIENCE;
-        while !is_mounted(&self.point)
-            && Instant::now() < deadline
-            && self.child.try_wait().is_ok_and(|status| status.is_none())
-        {
+        loop {
+            unmount_by_force(&self.point);
+            let is_running = self.child.try_wait().is_ok_and(|status| status.is_none());
+            if !is_running || Instant::now() > deadline {
+                break;
+            }
             std::thread::sleep(POLL);
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
+        unmount_by_force(&self.point);
     }
 }

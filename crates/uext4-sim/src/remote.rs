@@ -26,6 +26,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rustix::process::Signal;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -37,7 +38,7 @@ pub const IMAGE_MIB: u64 = 128;
 /// Syncs that return from what is started before it is killed. One that has nothing to write may
 /// return though no server answers, but not so many of [`THREADS`] threads.
 const SYNCS_AT_WORK: u64 = 4 * THREADS as u64;
-/// Longest wait for them.
+/// Longest wait for them, and for the end of a load.
 const PATIENCE: Duration = Duration::from_secs(240);
 const POLL: Duration = Duration::from_millis(5);
 
@@ -73,13 +74,20 @@ struct Round<'a> {
     binary: &'a Path,
     export: &'a mut dyn Export,
     seed: u64,
+    /// Where images with faults are kept.
+    keep: &'a Path,
     folder: tempfile::TempDir,
     fresh: MemoryDevice,
     rng: StdRng,
 }
 
 impl<'a> Round<'a> {
-    fn new(binary: &'a Path, seed: u64, export: &'a mut dyn Export) -> Result<Self, String> {
+    fn new(
+        binary: &'a Path,
+        seed: u64,
+        export: &'a mut dyn Export,
+        keep: &'a Path,
+    ) -> Result<Self, String> {
         let mut rng = StdRng::seed_from_u64(seed ^ 0x0222_9999);
         let block_size = [1024, 4096][rng.random_range(0..2)];
         let image_mib = IMAGE_MIB;
@@ -89,7 +97,7 @@ impl<'a> Round<'a> {
         let image = folder.path().join("disk.img");
         let fresh = prepare(&shape, seed, &image)?;
         export.copy_from(&image)?;
-        Ok(Self { binary, export, seed, folder, fresh, rng })
+        Ok(Self { binary, export, seed, keep, folder, fresh, rng })
     }
 
     fn mount(&self, options: &str) -> Result<DaemonMount, String> {
@@ -110,25 +118,29 @@ impl<'a> Round<'a> {
         // early may have synced what it has removed since.
         let shows_loss = !judge_image(self.fresh.snapshot(), &history, marks.clone())?.is_empty();
         let mut faults = judge_image(device.snapshot(), &history, marks)?;
-        let file = NbdFile::open(&self.export.name(), &self.folder.path().join("file"))?;
-        faults.extend(file.expect_recovery_only().err().map(|why| format!("on nbdfuse: {why}")));
-        drop(file);
+        faults.extend(self.recover().err().map(|why| format!("on nbdfuse: {why}")));
         let what = format!("seed {}: {what}", self.seed);
         if !faults.is_empty() {
-            faults.push(self.keep(&history));
+            let kept = self.keep(&copy, &history);
+            faults.push(kept.unwrap_or_else(|error| format!("not kept: {error}")));
         }
         Ok(KillRound { what, operations, syncs, shows_loss, faults })
     }
 
+    /// Has e2fsck recover the export itself.
+    fn recover(&self) -> Result<(), String> {
+        let file = NbdFile::open(&self.export.name(), &self.folder.path().join("file"))?;
+        file.expect_recovery_only()
+    }
+
     /// Keeps the copy and what the load did; where.
-    fn keep(mut self, history: &History) -> String {
-        self.folder.disable_cleanup(true);
-        let folder = self.folder.path();
+    fn keep(&self, copy: &Path, history: &History) -> io::Result<String> {
+        let mut folder = tempfile::Builder::new().prefix("remote-").tempdir_in(self.keep)?;
+        fs::copy(copy, folder.path().join("copy.img"))?;
         let threads: Vec<_> = history.threads.iter().map(|of| format!("{of:#?}\n")).collect();
-        match fs::write(folder.join("history"), threads.concat()) {
-            Ok(()) => format!("copy.img and history are kept in {}", folder.display()),
-            Err(error) => format!("{}: {error}", folder.display()),
-        }
+        fs::write(folder.path().join("history"), threads.concat())?;
+        folder.disable_cleanup(true);
+        Ok(format!("copy.img and history are kept in {}", folder.path().display()))
     }
 }
 
@@ -137,6 +149,10 @@ fn wait_for_work(control: &Control) -> Result<(), String> {
     let syncs = || control.syncs.load(Ordering::SeqCst);
     let (before, deadline) = (syncs(), Instant::now() + PATIENCE);
     while syncs() - before < SYNCS_AT_WORK {
+        if control.ended.load(Ordering::SeqCst) > 0 {
+            // By a fault, which it will tell.
+            return Err("a thread of the load has ended".into());
+        }
         if Instant::now() > deadline {
             return Err(format!("the load hangs: {} syncs in {PATIENCE:?}", syncs() - before));
         }
@@ -145,17 +161,54 @@ fn wait_for_work(control: &Control) -> Result<(), String> {
     Ok(())
 }
 
-/// One round: the mounting process is killed under load.
+/// Stops the load, and waits until its threads have ended.
+fn wait_for_end(control: &Control) -> Result<(), String> {
+    control.stop.store(true, Ordering::SeqCst);
+    let deadline = Instant::now() + PATIENCE;
+    while control.ended.load(Ordering::SeqCst) < THREADS {
+        if Instant::now() > deadline {
+            return Err(format!("the load does not end in {PATIENCE:?}"));
+        }
+        std::thread::sleep(POLL);
+    }
+    Ok(())
+}
+
+/// A load on the mount while `meanwhile` runs. If that fails, or the load does not end, the mount
+/// is killed: threads that wait for its answer can be neither ended nor joined.
+fn load_while(
+    mount: &DaemonMount,
+    seed: u64,
+    control: &Control,
+    meanwhile: impl FnOnce() -> Result<(), String>,
+) -> Result<History, String> {
+    let limits = Limits { xattr_bytes: 512, ..Limits::default() };
+    let (history, ()) = load::run(mount.point(), seed, THREADS, limits, control, || {
+        let done = meanwhile().and_then(|()| wait_for_end(control));
+        if done.is_err() {
+            control.gone.store(true, Ordering::SeqCst);
+            let _ = mount.signal(Signal::KILL);
+        }
+        done
+    })?;
+    Ok(history)
+}
+
+/// One round: the mounting process is killed under load. An image with faults, and what the load
+/// did, are kept in `keep`.
 ///
 /// # Errors
 /// The machinery failed, or an operation before the kill.
-pub fn kill_mount(binary: &Path, seed: u64, export: &mut dyn Export) -> Result<KillRound, String> {
-    let mut round = Round::new(binary, seed, export)?;
+pub fn kill_mount(
+    binary: &Path,
+    seed: u64,
+    export: &mut dyn Export,
+    keep: &Path,
+) -> Result<KillRound, String> {
+    let mut round = Round::new(binary, seed, export, keep)?;
     let delay = Duration::from_millis(round.rng.random_range(0..1500));
-    let mount = round.mount("noatime")?;
-    let (point, control) = (mount.point().to_owned(), Control::default());
-    let limits = Limits { xattr_bytes: 512, ..Limits::default() };
-    let (history, ()) = load::run(&point, seed, THREADS, limits, &control, || {
+    let (mount, control) = (round.mount("noatime")?, Control::default());
+    let history = load_while(&mount, seed, &control, || {
         wait_for_work(&control)?;
         std::thread::sleep(delay);
         control.gone.store(true, Ordering::SeqCst);
@@ -166,6 +219,7 @@ pub fn kill_mount(binary: &Path, seed: u64, export: &mut dyn Export) -> Result<K
 }
 
 /// Kills the server so many times under one load, each time starts it again at once, and unmounts.
+/// `keep`: see [`kill_mount`].
 ///
 /// # Errors
 /// The machinery failed, or an operation: the mount was to hide the deaths.
@@ -174,14 +228,13 @@ pub fn kill_servers(
     seed: u64,
     times: u32,
     export: &mut dyn Export,
+    keep: &Path,
 ) -> Result<KillRound, String> {
-    let mut round = Round::new(binary, seed, export)?;
+    let mut round = Round::new(binary, seed, export, keep)?;
     // Longer than the wait for work, which is what may fail.
-    let mount = round.mount("noatime,nbd_timeout=300")?;
-    let (point, control) = (mount.point().to_owned(), Control::default());
-    let limits = Limits { xattr_bytes: 512, ..Limits::default() };
+    let (mount, control) = (round.mount("noatime,nbd_timeout=300")?, Control::default());
     let Round { export, rng, .. } = &mut round;
-    let (mut history, ()) = load::run(&point, seed, THREADS, limits, &control, || {
+    let mut history = load_while(&mount, seed, &control, || {
         for _ in 0..times {
             wait_for_work(&control)?;
             std::thread::sleep(Duration::from_millis(rng.random_range(0..500)));

@@ -302,12 +302,18 @@ impl Drop for Mounted {
 }
 
 /// Waits for a condition, at most 20 seconds.
-pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    for _ in 0..400 {
+pub(crate) fn wait_until(what: &str, done: impl FnMut() -> bool) {
+    wait_within(Duration::from_secs(20), what, done);
+}
+
+/// Waits for a condition, at most that long.
+pub(crate) fn wait_within(limit: Duration, what: &str, mut done: impl FnMut() -> bool) {
+    const POLL: Duration = Duration::from_millis(50);
+    for _ in 0..limit.as_millis() / POLL.as_millis() {
         if done() {
             return;
         }
-        std::thread::sleep(Duration::from_millis(50));
+        std::thread::sleep(POLL);
     }
     panic!("timed out: {what}");
 }

@@ -6,8 +6,9 @@ use std::process::{Child, Stdio};
 
 use uext4_sim::remote::Export;
 
+use crate::HANG;
 use crate::ceph::without_cluster;
-use crate::common::{system, wait_until};
+use crate::common::{system, wait_within};
 
 /// An export, and the command that serves it on a socket.
 pub(crate) struct Served {
@@ -90,7 +91,7 @@ impl Export for Served {
         command.args(&self.command[1..]).stdin(Stdio::null()).stdout(Stdio::null());
         let child = command.spawn().map_err(|error| format!("{}: {error}", self.command[0]))?;
         self.child = Some(child);
-        wait_until("the server listens", || self.socket.exists());
+        wait_within(HANG, "the server listens", || self.socket.exists());
         Ok(())
     }
 }

@@ -34,12 +34,8 @@ impl<'a> Place<'a> {
             return Err(Failure::invalid("flags that this call does not have"));
         }
         let Some(path) = self.path else { return self.start() };
-        if path.is_empty() {
-            return Err(Failure::new(libc::ENOENT, "an empty path"));
-        }
         let last = if flags & UEXT4_NOFOLLOW == 0 { LastLink::Follow } else { LastLink::Keep };
-        let found = self.volume.volume().resolve(&self.start()?, path, last);
-        Ok(found.map_err(|error| Failure::from(error).at(path))?.inode().clone())
+        self.volume.volume().find_at(&self.start()?, path, last).map_err(|error| self.failed(error))
     }
 
     /// Where the path begins, and the path, where there must be one.

@@ -12,11 +12,8 @@ type Result<T> = std::result::Result<T, Failure>;
 
 /// The inode that a path leads to. Paths begin at the root, with a slash or without.
 pub(crate) fn find(volume: &Volume, path: &[u8], follow: bool) -> Result<InodeRef> {
-    if path.is_empty() {
-        return Err(Failure::errno(libc::ENOENT));
-    }
     let last = if follow { LastLink::Follow } else { LastLink::Keep };
-    Ok(volume.resolve(&volume.root()?, path, last)?.inode().clone())
+    Ok(volume.find_at(&volume.root()?, path, last)?)
 }
 
 /// How a file is opened, as by the flags of open(2).

@@ -1,7 +1,7 @@
 """The calls of `paths.txt` (crates/uext4-capi/tests), by the kernel or by a volume.
 
-As a program it asks the kernel, on a tmpfs that it mounts on a folder: in a mount namespace of its
-own, and without CAP_FSETID.
+As a program it asks the kernel, on a tmpfs that it mounts on a folder and takes for its root: in a
+mount namespace of its own, and without CAP_FSETID.
 """
 
 import ctypes
@@ -13,9 +13,11 @@ import sys
 CAPABILITY = "security.capability"
 #: Of version 2: one capability, permitted.
 VALUE = bytes([1, 0, 0, 2, 1]) + bytes(15)
-MS_RDONLY, MS_REMOUNT = 1, 32
-#: Calls and flags of `open` that Python's package does not have.
-NOT_HERE = {"mknod", "noreplace", "exchange"}
+MS_RDONLY, MS_REMOUNT, MNT_DETACH = 1, 32, 2
+#: Calls that Python's package does not have, besides the flag n of `open`.
+NOT_HERE = {"mknod", "noreplace", "exchange", "allocate", "punch"}
+#: What words of the table stand for.
+MARKS = {"{none}": "", "{long}": "x" * 256, "{dots}": "./" * 2045}
 
 
 class Kernel:
@@ -27,10 +29,22 @@ class Kernel:
         if self.libc.mount(source, target, kind, flags, options) != 0:
             raise OSError(ctypes.get_errno(), "mount")
 
+    def enter(self, folder):
+        """Takes a tmpfs on a folder for the root. This name space's copies of the host's other
+        mounts go: they would keep what the host unmounts meanwhile."""
+        self.mount(b"tmpfs", os.fsencode(folder), b"tmpfs", 0, b"mode=755")
+        os.chdir(folder)
+        if self.libc.pivot_root(b".", b".") == 0:
+            assert self.libc.umount2(b".", MNT_DETACH) == 0
+        else:
+            # In a chroot, whose root is no mount.
+            os.chroot(".")
+        os.chdir("/")
+
     def readonly(self):
         self.mount(None, b"/", None, MS_REMOUNT | MS_RDONLY, None)
 
-    def open(self, flags, path, data=b""):
+    def open(self, flags, path, data=None):
         how = os.O_RDWR if "w" in flags else os.O_RDONLY
         how |= os.O_CREAT if "c" in flags else 0
         how |= os.O_EXCL if "x" in flags else 0
@@ -40,7 +54,8 @@ class Kernel:
             if stat.S_ISDIR(os.fstat(fd).st_mode):
                 # As the function `open` does.
                 raise IsADirectoryError(errno.EISDIR, "a directory")
-            os.write(fd, data) if data else None
+            if data is not None:
+                os.write(fd, data)
         finally:
             os.close(fd)
 
@@ -91,7 +106,7 @@ class Ours:
     def core(self):
         return self.volume.core
 
-    def open(self, flags, path, data=b""):
+    def open(self, flags, path, data=None):
         file = self.core.open(
             os.fsencode(path),
             read=True,
@@ -103,8 +118,8 @@ class Ours:
             mode=0o644,
             owner=(0, 0),
         )
-        if data:
-            file.write(data)
+        if data is not None:
+            file.pwrite(data, 0)
         file.close()
 
     def mkdir(self, path):
@@ -157,7 +172,8 @@ def links(side, count, name, target):
 
 
 def answer(side, call, words):
-    words = ["" if word == "{none}" else word.replace("{long}", "x" * 256) for word in words]
+    for mark, text in MARKS.items():
+        words = [word.replace(mark, text) for word in words]
     try:
         if call == "links":
             links(side, *words)
@@ -165,8 +181,8 @@ def answer(side, call, words):
             return oct(stat.S_IFMT(side.mode(*words, call == "stat")))
         elif call == "mode":
             return oct(stat.S_IMODE(side.mode(*words)))
-        elif call == "write":
-            side.open("w", *words, b"x")
+        elif call in ("write", "write-nothing"):
+            side.open("w", *words, b"x" if call == "write" else b"")
         else:
             getattr(side, call.replace("-", "_"))(*words)
     except OSError as error:
@@ -187,7 +203,5 @@ if __name__ == "__main__":
     folder, table = sys.argv[1], sys.stdin.read()
     os.umask(0)
     kernel = Kernel()
-    kernel.mount(b"tmpfs", os.fsencode(folder), b"tmpfs", 0, b"mode=755")
-    os.chroot(folder)
-    os.chdir("/")
+    kernel.enter(folder)
     print("\n".join(answers(kernel, table)))

@@ -22,12 +22,16 @@ fn pytest() {
     assemble(&package);
     let mut command = Command::new(PYTHON);
     // Development mode: whatever is not closed, and each error in a finalizer, is told.
-    command.args(["-X", "dev", "-m", "pytest", "-q", "-p", "no:cacheprovider"]);
+    command.args(["-X", "dev", "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider"]);
     command.arg("-W").arg("error::pytest.PytestUnraisableExceptionWarning");
     command.arg("--basetemp").arg(scratch.path().join("tests")).arg(folder().join("tests"));
     command.env("PYTHONPATH", &package).env("PYTHONDONTWRITEBYTECODE", "1");
     let output = command.output().unwrap();
-    println!("{}", String::from_utf8_lossy(&output.stdout));
+    let said = String::from_utf8_lossy(&output.stdout);
+    println!("{said}");
+    for skipped in said.lines().filter_map(|line| line.strip_prefix("SKIPPED ")) {
+        println!("skipped: {skipped}");
+    }
     eprintln!("{}", String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "pytest: {}", output.status);
 }

@@ -57,6 +57,9 @@ fn children_of_a_directory_with_projinherit() {
 
     let stranger = make(&volume, &root, "stranger", FileKind::Regular);
     fails(volume.link(&stranger, &dir, b"x"), libc::EXDEV);
+    // By path the name is looked at first, as by link(2).
+    fails(volume.link_at(&stranger, &dir, b"x"), libc::EXDEV);
+    fails(volume.link_at(&stranger, &dir, b"file"), libc::EEXIST);
     let (replace, exchange) = (RenameMode::Replace, RenameMode::Exchange);
     fails(volume.rename(&root, b"stranger", &dir, b"x", replace), libc::EXDEV);
     fails(volume.rename(&root, b"stranger", &dir, b"file", exchange), libc::EXDEV);

@@ -1,7 +1,8 @@
 //! Set-id bits and capabilities of files whose content is changed.
 //!
 //! Fault model: bits that stay where an ordinary user writes; capabilities that stay where anybody
-//! writes; handles for what is not set; a right that stays with the thread. Not covered: crashes in
+//! writes; rights that go by a call that fails or changes nothing; handles for what is not set; a
+//! right that stays with the thread. Not covered: crashes in
 //! between (a handle is whole or not), the kernel's copy of the mode (the mount tests).
 
 mod common;
@@ -12,6 +13,7 @@ use uext4::{
     AllocateMode, ErrorKind, FileKind, InodeRef, OpenFile, Privs, SetAttr, Volume, XattrMode,
     removing_privs,
 };
+use uext4_ondisk::InodeFlags;
 
 fn set_mode(volume: &Volume, file: &OpenFile, mode: u16) {
     let change = SetAttr { mode: Some(mode), ..SetAttr::default() };
@@ -137,6 +139,70 @@ fn no_writer_keeps_capabilities() {
             assert_eq!(volume.xattr_get(&inode, b"user.other").unwrap().len(), others);
         }
     }
+    volume.close().unwrap();
+    common::assert_clean(&device);
+}
+
+/// Calls that change nothing: what they are asked is nothing, or cannot be.
+const NO_CHANGES: [(&str, Change, Option<ErrorKind>); 13] = [
+    ("a write of nothing", |file| file.write_at(0, b"").map(drop), None),
+    ("a write of nothing far away", |file| file.write_at(1 << 62, b"").map(drop), None),
+    ("an empty append", |file| file.append(b"").map(drop), None),
+    ("an empty direct write", |file| file.write_direct_at(0, &[]).map(drop), None),
+    ("a write too far", |file| file.write_at(1 << 62, b"x").map(drop), TOO_BIG),
+    ("a direct write too far", |file| file.write_direct_at(1 << 62, &[1; 512]).map(drop), TOO_BIG),
+    ("a direct write of 3", |file| file.write_direct_at(0, b"abc").map(drop), INVALID),
+    ("allocate of nothing", |file| file.allocate(GROW, 0, 0), INVALID),
+    ("allocate too far", |file| file.allocate(GROW, 1 << 62, 1), TOO_BIG),
+    ("allocate past all", |file| file.allocate(GROW, u64::MAX, 1), INVALID),
+    ("punch of nothing", |file| file.allocate(AllocateMode::PunchHole, 0, 0), INVALID),
+    ("collapse of 3", |file| file.allocate(AllocateMode::CollapseRange, 0, 3), INVALID),
+    (
+        "insert behind the end",
+        |file| file.allocate(AllocateMode::InsertRange, 1 << 30, 4096),
+        INVALID,
+    ),
+];
+const GROW: AllocateMode = AllocateMode::Allocate { keep_size: false };
+const TOO_BIG: Option<ErrorKind> = Some(ErrorKind::FileTooBig);
+const INVALID: Option<ErrorKind> = Some(ErrorKind::InvalidArgument);
+
+#[test]
+fn what_changes_nothing_takes_nothing_away() {
+    if !have("mke2fs") {
+        return;
+    }
+    let device = Arc::new(mke2fs(64, "-b 4096"));
+    let volume = mount(&device);
+    let root = volume.root().unwrap();
+    let inode = volume.create(&root, b"file", &new(FileKind::Regular, 0o755)).unwrap();
+    let file = volume.open_file(&inode).unwrap();
+    file.write_at(0, &[1; 64 << 10]).unwrap();
+    file.sync(false).unwrap();
+    set_mode(&volume, &file, 0o6755);
+    volume.xattr_set(&inode, CAPABILITY, &NET_RAW, XattrMode::Any).unwrap();
+    let keeps = |what: &str| {
+        assert_eq!(volume.attr(&inode).mode, 0o6755, "{what}");
+        assert!(has_capability(&volume, &inode), "{what}");
+    };
+    for (what, call, error) in NO_CHANGES {
+        let (done, removed) = removing_privs(Privs::All, || call(&file));
+        assert_eq!(done.map_err(|error| error.kind().clone()).err(), error, "{what}");
+        assert!(!removed, "{what}");
+        keeps(what);
+    }
+    let far = SetAttr { size: Some(1 << 62), kill_priv: Some(Privs::All), ..SetAttr::default() };
+    let failed = volume.set_attr(&inode, &far).unwrap_err();
+    assert_eq!(*failed.kind(), ErrorKind::FileTooBig);
+    keeps("a length that no file has");
+    volume.set_flags(&inode, volume.flags(&inode) | InodeFlags::APPEND.bits()).unwrap();
+    let (done, _) = removing_privs(Privs::All, || file.write_at(0, b"x"));
+    assert_eq!(*done.unwrap_err().kind(), ErrorKind::NotPermitted);
+    keeps("a write into what is append-only");
+    let (done, _) = removing_privs(Privs::All, || file.append(b"x"));
+    assert_eq!(done.unwrap(), (64 << 10, 1));
+    assert_eq!(volume.attr(&inode).mode, 0o755);
+    drop(file);
     volume.close().unwrap();
     common::assert_clean(&device);
 }

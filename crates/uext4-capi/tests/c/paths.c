@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -32,7 +33,7 @@ static int has(const char *flags, char flag)
     return strchr(flags, flag) != NULL;
 }
 
-static int kernel_open(const char *flags, const char *path, int writes)
+static int kernel_open(const char *flags, const char *path, const char *data)
 {
     int how = (has(flags, 'w') ? O_RDWR : O_RDONLY) | (has(flags, 'c') ? O_CREAT : 0)
               | (has(flags, 'x') ? O_EXCL : 0) | (has(flags, 't') ? O_TRUNC : 0)
@@ -40,12 +41,12 @@ static int kernel_open(const char *flags, const char *path, int writes)
     int fd = open(path, how, 0644);
     if (fd < 0)
         return -errno;
-    int result = writes ? kernel((int)write(fd, "x", 1)) : 0;
+    int result = data ? kernel((int)write(fd, data, strlen(data))) : 0;
     close(fd);
     return result;
 }
 
-static int uext4_opened(const char *flags, const char *path, int writes)
+static int uext4_opened(const char *flags, const char *path, const char *data)
 {
     uint32_t how = (has(flags, 'w') ? UEXT4_OPEN_WRITE : 0)
                    | (has(flags, 'c') ? UEXT4_OPEN_CREATE : 0)
@@ -56,14 +57,38 @@ static int uext4_opened(const char *flags, const char *path, int writes)
     int result = uext4_file_open(v, NULL, path, how, 0644, &file);
     if (result < 0)
         return result;
-    result = writes ? (int)uext4_file_pwrite(file, "x", 1, 0) : 0;
+    result = data ? (int)uext4_file_pwrite(file, data, strlen(data), 0) : 0;
     MUST(uext4_file_close(file));
     return result < 0 ? result : 0;
 }
 
-static int open_it(const char *flags, const char *path, int writes)
+/* Opens, and writes data that is not NULL. */
+static int open_it(const char *flags, const char *path, const char *data)
 {
-    return image ? uext4_opened(flags, path, writes) : kernel_open(flags, path, writes);
+    return image ? uext4_opened(flags, path, data) : kernel_open(flags, path, data);
+}
+
+/* Allocates or punches a range of a file. */
+static int range(int punches, const char *offset, const char *len, const char *path)
+{
+    uint64_t from = strtoull(offset, NULL, 10), bytes = strtoull(len, NULL, 10);
+    if (image) {
+        uext4_file *file;
+        int result = uext4_file_open(v, NULL, path, UEXT4_OPEN_WRITE, 0, &file);
+        if (result < 0)
+            return result;
+        uint32_t what = punches ? UEXT4_ALLOCATE_PUNCH_HOLE : UEXT4_ALLOCATE;
+        result = uext4_file_allocate(file, what, from, bytes);
+        MUST(uext4_file_close(file));
+        return result;
+    }
+    int fd = open(path, O_RDWR);
+    if (fd < 0)
+        return -errno;
+    int mode = punches ? FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE : 0;
+    int result = kernel(fallocate(fd, mode, (off_t)from, (off_t)bytes));
+    close(fd);
+    return result;
 }
 
 static int list(const char *path)
@@ -158,11 +183,11 @@ static int changes(const char *call, const char *a, const char *b)
     if (is(call, "capable"))
         return image ? uext4_setxattr(v, NULL, a, 0, CAPABILITY, capability, sizeof capability)
                      : kernel(setxattr(a, CAPABILITY, capability, sizeof capability, 0));
-    if (is(call, "is-capable"))
-        return image ? (int)uext4_getxattr(v, NULL, a, 0, CAPABILITY, NULL, 0) > 0
-                           ? 0
-                           : -ENODATA
-                     : kernel((int)getxattr(a, CAPABILITY, NULL, 0));
+    if (is(call, "is-capable")) {
+        int size = image ? (int)uext4_getxattr(v, NULL, a, 0, CAPABILITY, NULL, 0)
+                         : kernel((int)getxattr(a, CAPABILITY, NULL, 0));
+        return size < 0 ? size : 0;
+    }
     fprintf(stderr, "%s: not a call\n", call);
     exit(2);
 }
@@ -196,31 +221,39 @@ static int names(const char *call, const char *a, const char *b)
     if (is(call, "list"))
         return list(a);
     if (is(call, "open"))
-        return open_it(a, b, 0);
+        return open_it(a, b, NULL);
     if (is(call, "write"))
-        return open_it("w", a, 1);
+        return open_it("w", a, "x");
+    if (is(call, "write-nothing"))
+        return open_it("w", a, "");
     if (is(call, "readonly"))
         return make_read_only();
     return changes(call, a, b);
 }
+
+/* Bytes of {dots}: with 5 more the longest path that the kernel takes. */
+#define DOTS 4090
 
 /* A word of the table as an argument. */
 static const char *given(const char *word, char *room)
 {
     if (!word || is(word, "{none}"))
         return "";
-    const char *at = strstr(word, "{long}");
+    const char *name = strstr(word, "{long}"), *dots = strstr(word, "{dots}");
+    const char *at = name ? name : dots;
     if (!at)
         return word;
-    char name[257] = {0};
-    memset(name, 'x', sizeof name - 1);
-    sprintf(room, "%.*s%s%s", (int)(at - word), word, name, at + strlen("{long}"));
+    char fill[DOTS + 1] = {0};
+    memset(fill, 'x', name ? 256 : 0);
+    for (int i = 0; !name && i < DOTS; i += 2)
+        memcpy(fill + i, "./", 2);
+    sprintf(room, "%.*s%s%s", (int)(at - word), word, fill, at + strlen("{long}"));
     return room;
 }
 
 static void answer(const char *line, char *words)
 {
-    char rooms[3][512];
+    static char rooms[3][DOTS + 512];
     const char *argument[3];
     const char *call = strtok(words, " ");
     for (int i = 0; i < 3; i++)
@@ -230,6 +263,8 @@ static void answer(const char *line, char *words)
         result = mode_of(argument[0], !is(call, "lstat"));
     else if (is(call, "links"))
         result = make_links(atoi(argument[0]), argument[1], argument[2]);
+    else if (is(call, "allocate") || is(call, "punch"))
+        result = range(is(call, "punch"), argument[0], argument[1], argument[2]);
     else
         result = names(call, argument[0], argument[1]);
     if (result < 0)
@@ -240,6 +275,32 @@ static void answer(const char *line, char *words)
         printf("%s: %o\n", line, result & S_IFMT);
 }
 
+/*
+ * Takes a tmpfs on a folder for the root of this process. This name space's copies of the host's
+ * other mounts go: they would keep what the host unmounts meanwhile.
+ */
+static void enter(const char *folder)
+{
+    EXPECT(mount("tmpfs", folder, "tmpfs", 0, "mode=755") == 0);
+    int self = open("/proc/self", O_RDONLY);
+    EXPECT(chdir(folder) == 0);
+    if (syscall(SYS_pivot_root, ".", ".") == 0) {
+        char mounts[4096] = {0};
+        EXPECT(umount2(".", MNT_DETACH) == 0);
+        int file = openat(self, "mountinfo", O_RDONLY);
+        if (file >= 0) {
+            ssize_t len = read(file, mounts, sizeof mounts - 1);
+            EXPECT(len > 0 && strchr(mounts, '\n') == mounts + len - 1);
+            close(file);
+        }
+    } else {
+        /* In a chroot, whose root is no mount. */
+        EXPECT(chroot(".") == 0);
+    }
+    close(self);
+    EXPECT(chdir("/") == 0);
+}
+
 int main(int argc, char **argv)
 {
     EXPECT(argc == 3);
@@ -248,8 +309,7 @@ int main(int argc, char **argv)
         image = argv[2];
         MUST(uext4_open(image, NULL, &v));
     } else {
-        EXPECT(mount("tmpfs", argv[2], "tmpfs", 0, "mode=755") == 0);
-        EXPECT(chroot(argv[2]) == 0 && chdir("/") == 0);
+        enter(argv[2]);
     }
     char line[256], words[256];
     while (fgets(line, sizeof line, stdin)) {

@@ -89,6 +89,22 @@ impl RangeAllocation {
         offset: u64,
         len: u64,
     ) -> Result<()> {
+        let end = self.check(inode, mode, offset, len)?;
+        if mode != AllocateMode::PunchHole {
+            self.context.check_end(inode, end)?;
+        }
+        self.allocate_locked(inode, mode, offset, end)
+    }
+
+    /// Checks what can be checked without the file's lock. Changes nothing. Returns the byte behind
+    /// the range.
+    pub(super) fn check(
+        &self,
+        inode: &Inode,
+        mode: AllocateMode,
+        offset: u64,
+        len: u64,
+    ) -> Result<u64> {
         self.context.check_content(inode)?;
         let end = offset
             .checked_add(len)
@@ -102,12 +118,12 @@ impl RangeAllocation {
                 let context = format!("inode {} has a block map", inode.ino());
                 return Err(Error::new(ErrorKind::Unsupported, context));
             }
-            self.context.check_end(inode, end)?;
+            self.context.check_fits(inode, end)?;
         }
         if !matches!(mode, AllocateMode::Allocate { .. }) {
             self.context.check_not_append_only(inode)?;
         }
-        self.allocate_locked(inode, mode, offset, end)
+        Ok(end)
     }
 
     fn allocate_locked(

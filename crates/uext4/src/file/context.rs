@@ -220,11 +220,23 @@ impl FileContext {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Checks that a file can reach byte `end`.
+    /// Checks that a file can reach byte `end`, which it is about to.
+    ///
+    /// # Errors
+    /// `FileTooBig`; an aborted journal.
+    pub(super) fn check_end(&self, inode: &Inode, end: u64) -> Result<()> {
+        if end <= SMALL_FILE_MAX {
+            return Ok(());
+        }
+        self.check_fits(inode, end)?;
+        self.set_large_file(inode)
+    }
+
+    /// Checks that a file can reach byte `end`. Changes nothing.
     ///
     /// # Errors
     /// `FileTooBig`.
-    pub(super) fn check_end(&self, inode: &Inode, end: u64) -> Result<()> {
+    pub(super) fn check_fits(&self, inode: &Inode, end: u64) -> Result<()> {
         if end <= SMALL_FILE_MAX {
             return Ok(());
         }
@@ -240,7 +252,7 @@ impl FileContext {
                 format!("file end {end}, at most {max}"),
             ));
         }
-        self.set_large_file(inode)
+        Ok(())
     }
 
     /// Whether the data of a file goes through the journal. Does not change while it is in memory.

@@ -172,6 +172,26 @@ impl Files {
         Ok(written)
     }
 
+    /// Checks what [`Files::write`] checks before its first change. Changes nothing.
+    ///
+    /// # Errors
+    /// `FileTooBig`, `NotPermitted`, `ReadOnly`; a file without its key.
+    pub(crate) fn check_write(&self, inode: &InodeRef, offset: u64, buf: &[u8]) -> Result<()> {
+        self.context.check_content(inode)?;
+        inode.check_key()?;
+        let _exclusive = inode.lock().write();
+        self.writer.check_range(inode, offset, buf)
+    }
+
+    /// The same of a write past the page cache.
+    ///
+    /// # Errors
+    /// Those of [`Files::check_write`]; `InvalidArgument` for another offset or length.
+    pub(crate) fn check_direct(&self, inode: &InodeRef, offset: u64, buf: &[u8]) -> Result<()> {
+        direct::check_alignment(offset, buf.len())?;
+        self.check_write(inode, offset, buf)
+    }
+
     /// Appends `buf`; returns the byte where it begins.
     ///
     /// # Errors
@@ -216,6 +236,15 @@ impl Files {
         self.syncs.honour_sync_flag(inode)
     }
 
+    /// Checks what [`Files::set_size`] checks before its first change. Changes nothing.
+    ///
+    /// # Errors
+    /// `FileTooBig`, `NotPermitted`, `ReadOnly`; a file without its key.
+    pub(crate) fn check_size(&self, inode: &InodeRef, size: u64) -> Result<()> {
+        inode.check_key()?;
+        self.truncation.check_size(inode, size)
+    }
+
     /// Applies `mode` to `len` bytes from byte `offset` of a regular file.
     ///
     /// # Errors
@@ -229,15 +258,41 @@ impl Files {
         offset: u64,
         len: u64,
     ) -> Result<()> {
-        inode.check_key()?;
-        let shifts = matches!(mode, AllocateMode::CollapseRange | AllocateMode::InsertRange);
-        if shifts && inode.is_encrypted() {
-            let why = "an encrypted file, whose blocks are encrypted for their place";
-            return Err(Error::new(ErrorKind::Unsupported, why));
-        }
+        check_shift(inode, mode)?;
         self.ranges.allocate(inode, mode, offset, len)?;
         self.syncs.honour_sync_flag(inode)
     }
+
+    /// Checks what [`Files::allocate`] checks before its first change. Changes nothing.
+    ///
+    /// # Errors
+    /// Those of [`Files::allocate`] but `NoSpace` and device failures.
+    pub(crate) fn check_allocate(
+        &self,
+        inode: &InodeRef,
+        mode: AllocateMode,
+        offset: u64,
+        len: u64,
+    ) -> Result<()> {
+        check_shift(inode, mode)?;
+        let end = self.ranges.check(inode, mode, offset, len)?;
+        match mode {
+            AllocateMode::CollapseRange => self.ranges.check_collapse(inode, offset, end).map(drop),
+            AllocateMode::InsertRange => self.ranges.check_insert(inode, offset, end).map(drop),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Checks that the blocks of a file can be read, and moved if the mode does that.
+fn check_shift(inode: &Inode, mode: AllocateMode) -> Result<()> {
+    inode.check_key()?;
+    let shifts = matches!(mode, AllocateMode::CollapseRange | AllocateMode::InsertRange);
+    if shifts && inode.is_encrypted() {
+        let why = "an encrypted file, whose blocks are encrypted for their place";
+        return Err(Error::new(ErrorKind::Unsupported, why));
+    }
+    Ok(())
 }
 
 fn block_size(space: &Space) -> u64 {

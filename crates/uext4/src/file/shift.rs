@@ -37,12 +37,7 @@ impl RangeAllocation {
         offset: u64,
         end: u64,
     ) -> Result<()> {
-        let size = inode.size();
-        self.check_whole_blocks(offset, end)?;
-        if end >= size {
-            let context = format!("the range ends at {end}, not before the file's {size} bytes");
-            return Err(Error::new(ErrorKind::InvalidArgument, context));
-        }
+        let size = self.check_collapse(inode, offset, end)?;
         // No page may be dirty, because its block is about to change its place in the file.
         self.context.writeback.write_back(inode, state)?;
         let (first, last) = (self.context.block_at(offset), self.context.block_at(end));
@@ -120,13 +115,7 @@ impl RangeAllocation {
         offset: u64,
         end: u64,
     ) -> Result<()> {
-        let size = inode.size();
-        self.check_whole_blocks(offset, end)?;
-        if offset >= size {
-            let context = format!("offset {offset} is not inside the file's {size} bytes");
-            return Err(Error::new(ErrorKind::InvalidArgument, context));
-        }
-        let new_size = size.saturating_add(end - offset);
+        let new_size = self.check_insert(inode, offset, end)?;
         self.context.check_end(inode, new_size)?;
         self.context.writeback.write_back(inode, state)?;
         let at = self.context.block_at(offset);
@@ -208,6 +197,30 @@ impl RangeAllocation {
 
     fn leaves_max(&self) -> usize {
         (self.context.journal().credits_max() / LEAVES_PART).max(1) as usize
+    }
+
+    /// Checks a range that is to be collapsed; returns the size of the file. Changes nothing.
+    pub(super) fn check_collapse(&self, inode: &Inode, offset: u64, end: u64) -> Result<u64> {
+        let size = inode.size();
+        self.check_whole_blocks(offset, end)?;
+        if end >= size {
+            let context = format!("the range ends at {end}, not before the file's {size} bytes");
+            return Err(Error::new(ErrorKind::InvalidArgument, context));
+        }
+        Ok(size)
+    }
+
+    /// Checks a range that is to be inserted; returns the new size of the file. Changes nothing.
+    pub(super) fn check_insert(&self, inode: &Inode, offset: u64, end: u64) -> Result<u64> {
+        let size = inode.size();
+        self.check_whole_blocks(offset, end)?;
+        if offset >= size {
+            let context = format!("offset {offset} is not inside the file's {size} bytes");
+            return Err(Error::new(ErrorKind::InvalidArgument, context));
+        }
+        let new_size = size.saturating_add(end - offset);
+        self.context.check_fits(inode, new_size)?;
+        Ok(new_size)
     }
 
     fn check_whole_blocks(&self, offset: u64, end: u64) -> Result<()> {

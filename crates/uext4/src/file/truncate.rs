@@ -45,12 +45,21 @@ impl Truncation {
     /// # Errors
     /// `FileTooBig`, `ReadOnly`; a device failure.
     pub(super) fn set_size(&self, inode: &InodeRef, size: u64) -> Result<()> {
-        self.context.check_content(inode)?;
-        self.context.check_not_append_only(inode)?;
+        self.check_size(inode, size)?;
         self.context.check_end(inode, size)?;
         let _exclusive = inode.lock().write();
         self.context.check_not_sealed(inode)?;
         self.set_size_locked(inode, size)
+    }
+
+    /// Checks what can be checked without the file's lock. Changes nothing.
+    ///
+    /// # Errors
+    /// `FileTooBig`, `NotPermitted`, `ReadOnly`.
+    pub(super) fn check_size(&self, inode: &Inode, size: u64) -> Result<()> {
+        self.context.check_content(inode)?;
+        self.context.check_not_append_only(inode)?;
+        self.context.check_fits(inode, size)
     }
 
     fn set_size_locked(&self, inode: &InodeRef, size: u64) -> Result<()> {

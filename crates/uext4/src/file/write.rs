@@ -110,12 +110,25 @@ impl PageWriter {
     /// Checks that a range can be written, and completes a truncate that stands in its way. The
     /// caller holds the file exclusively.
     pub(super) fn check_write(&self, inode: &InodeRef, offset: u64, buf: &[u8]) -> Result<()> {
-        // Again, because the file may have been sealed before it was locked.
-        self.context.check_not_sealed(inode)?;
+        self.check_range(inode, offset, buf)?;
+        if buf.is_empty() {
+            return Ok(());
+        }
         let end = offset.saturating_add(buf.len() as u64);
         self.context.check_end(inode, end)?;
-        self.check_append_only(inode, offset, buf)?;
         self.truncation.finish_truncate_before(inode, end)
+    }
+
+    /// Checks that a range can be written. Changes nothing. No byte can be written anywhere. The
+    /// caller holds the file exclusively.
+    pub(super) fn check_range(&self, inode: &InodeRef, offset: u64, buf: &[u8]) -> Result<()> {
+        // Again, because the file may have been sealed before it was locked.
+        self.context.check_not_sealed(inode)?;
+        if buf.is_empty() {
+            return Ok(());
+        }
+        self.context.check_fits(inode, offset.saturating_add(buf.len() as u64))?;
+        self.check_append_only(inode, offset, buf)
     }
 
     /// Such a write is whole or fails.

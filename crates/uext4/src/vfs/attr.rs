@@ -158,6 +158,10 @@ impl Vfs {
             _ => return Err(Error::new(ErrorKind::InvalidArgument, "a size for no file")),
         }
         self.files.context.check_writable()?;
+        if let Some(size) = change.size {
+            // A call that fails so takes no rights away.
+            self.files.check_size(inode, size)?;
+        }
         self.lengthen_fields(inode)?;
         if change.kill_priv.is_some() {
             self.remove_privs(inode, Privs::Capabilities)?;

@@ -61,7 +61,7 @@ impl OpenFile {
     pub fn write_at(&self, offset: u64, buf: &[u8]) -> Result<usize> {
         self.expect_file()?;
         let _call = self.vfs.calls.write.begin();
-        self.before_change()?;
+        self.before_write(buf, |files| files.check_write(&self.inode, offset, buf))?;
         if self.vfs.files.direct.overwrite_dax(&self.inode, offset, buf) {
             return Ok(buf.len());
         }
@@ -73,7 +73,8 @@ impl OpenFile {
     /// # Errors
     /// Those of [`OpenFile::write_at`].
     pub fn append(&self, buf: &[u8]) -> Result<(u64, usize)> {
-        self.write(|files| files.append(&self.inode, buf))
+        let check = |files: &Files| files.check_write(&self.inode, self.inode.size(), buf);
+        self.write(buf, check, |files| files.append(&self.inode, buf))
     }
 
     /// Writes back the dirty pages of the file, and drops all of its pages from the cache, so that
@@ -105,7 +106,7 @@ impl OpenFile {
     /// # Errors
     /// `InvalidArgument` for another offset or length; those of [`OpenFile::write_at`].
     pub fn write_direct_at(&self, offset: u64, buf: &[u8]) -> Result<usize> {
-        self.write(|files| files.direct.write(&self.inode, offset, buf, false))
+        self.write_direct(offset, buf, false)
     }
 
     /// [`OpenFile::write_direct_at`] followed by `sync(true)`; only these bytes are synced if that
@@ -114,7 +115,12 @@ impl OpenFile {
     /// # Errors
     /// Those of both; it is not known then what is durable.
     pub fn write_direct_durably_at(&self, offset: u64, buf: &[u8]) -> Result<usize> {
-        self.write(|files| files.direct.write(&self.inode, offset, buf, true))
+        self.write_direct(offset, buf, true)
+    }
+
+    fn write_direct(&self, offset: u64, buf: &[u8], durable: bool) -> Result<usize> {
+        let check = |files: &Files| files.check_direct(&self.inode, offset, buf);
+        self.write(buf, check, |files| files.direct.write(&self.inode, offset, buf, durable))
     }
 
     /// Makes the file durable. With `data_only`, only what is needed to read its data back.
@@ -143,7 +149,9 @@ impl OpenFile {
     /// device failure.
     pub fn allocate(&self, mode: AllocateMode, offset: u64, len: u64) -> Result<()> {
         self.expect_file()?;
-        self.before_change()?;
+        self.vfs.before_change(&self.inode, |files| {
+            files.check_allocate(&self.inode, mode, offset, len).map(|()| true)
+        })?;
         self.change(|files| files.allocate(&self.inode, mode, offset, len))
     }
 
@@ -181,12 +189,26 @@ impl OpenFile {
         self.inode.errors.check(&self.errors).map_or(Ok(()), Err)
     }
 
-    /// Runs a write.
-    fn write<T>(&self, operation: impl FnOnce(&Files) -> Result<T>) -> Result<T> {
+    /// Runs a write of `buf`, which `check` lets pass.
+    fn write<T>(
+        &self,
+        buf: &[u8],
+        check: impl FnOnce(&Files) -> Result<()>,
+        operation: impl FnOnce(&Files) -> Result<T>,
+    ) -> Result<T> {
         self.expect_file()?;
         let _call = self.vfs.calls.write.begin();
-        self.before_change()?;
+        self.before_write(buf, check)?;
         self.change(operation)
+    }
+
+    /// What comes before a write of `buf`, which `check` lets pass.
+    #[inline]
+    fn before_write(&self, buf: &[u8], check: impl FnOnce(&Files) -> Result<()>) -> Result<()> {
+        self.vfs.before_change(&self.inode, |files| match buf.is_empty() {
+            true => Ok(false),
+            false => check(files).map(|()| true),
+        })
     }
 
     /// Runs an operation that may change the volume, unless that is being closed. Damage that it
@@ -194,11 +216,6 @@ impl OpenFile {
     fn change<T>(&self, operation: impl FnOnce(&Files) -> Result<T>) -> Result<T> {
         let _call = self.vfs.files.context.begin_call()?;
         self.watch(operation)
-    }
-
-    #[inline]
-    fn before_change(&self) -> Result<()> {
-        self.vfs.before_change(&self.inode)
     }
 
     /// Runs an operation. Damage that it meets has the consequences of `errors=`.

@@ -7,14 +7,15 @@
 //! [`OpenFile`](super::OpenFile) look at the mark. Queues of direct requests do not, because
 //! they belong to their owner.
 //! Invariants: both are removed before the first byte changes, in a handle that is started only if
-//! there is something to remove. A mode or a capability that is set during a write takes effect
-//! before or after it. A caller that needs more has to serialise them, as the kernel does for a
-//! mount.
+//! there is something to remove. A call that is refused, or that changes nothing, removes nothing.
+//! A mode or a capability that is set during a write takes effect before or after it. A caller that
+//! needs more has to serialise them, as the kernel does for a mount.
 //! Kernel counterpart: `file_remove_privs` in `fs/inode.c`, `cap_inode_killpriv` in
 //! `security/commoncap.c`.
 
 use super::Vfs;
 use crate::error::{ErrorKind, Result};
+use crate::file::Files;
 use crate::inode::{Attributes, InodeRef};
 use crate::xattr;
 use std::cell::Cell;
@@ -67,22 +68,36 @@ pub fn removing_privs<T>(privs: Privs, work: impl FnOnce() -> T) -> (T, bool) {
 
 impl Vfs {
     /// Removes the rights that a change of content removes. Called before the content of `inode`
-    /// changes, with no lock held and outside any other call of the volume.
+    /// changes, with no lock held and outside any other call of the volume. `changes` says whether
+    /// it does, or why the call fails. It is asked only where there is something to remove, so it
+    /// costs no other call anything.
     ///
     /// # Errors
-    /// Those of `FileContext::check_changeable`; `NoSpace` if the
-    /// block of the attributes is shared; a device failure.
+    /// Those of `changes` and of `FileContext::check_changeable`; `NoSpace` if the block of the
+    /// attributes is shared; a device failure.
     #[inline]
-    pub(super) fn before_change(&self, inode: &InodeRef) -> Result<()> {
+    pub(super) fn before_change(
+        &self,
+        inode: &InodeRef,
+        changes: impl FnOnce(&Files) -> Result<bool>,
+    ) -> Result<()> {
         let (Some(privs), _) = MARK.get() else { return Ok(()) };
         if !self.has_privs(inode, privs) {
             return Ok(());
         }
-        self.files.context.watch(self.remove_before_change(inode, privs))
+        self.files.context.watch(self.remove_before_change(inode, privs, changes))
     }
 
     #[cold]
-    fn remove_before_change(&self, inode: &InodeRef, privs: Privs) -> Result<()> {
+    fn remove_before_change(
+        &self,
+        inode: &InodeRef,
+        privs: Privs,
+        changes: impl FnOnce(&Files) -> Result<bool>,
+    ) -> Result<()> {
+        if !changes(&self.files)? {
+            return Ok(());
+        }
         let _call = self.files.context.begin_call()?;
         self.remove_privs(inode, privs)?;
         MARK.set((Some(privs), true));

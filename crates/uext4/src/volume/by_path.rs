@@ -5,7 +5,8 @@
 //! interface and the Python package. `crates/uext4-capi/tests/paths.txt` compares them with the
 //! kernel's.
 //! Invariants: where more than one thing is wrong the kernel's first error is told. That a name
-//! exists comes before a volume that is read-only; that there is none to remove, behind it.
+//! exists comes before a volume that is read-only, and before all else that keeps it from being
+//! made; that there is none to remove, behind it.
 //! Locking: none between finding the directory and the change in it, which looks at the name again.
 //! What the end of a path asks of its file is asked before that, so a file that other threads
 //! exchange meanwhile may be one that it does not ask for.
@@ -17,7 +18,25 @@ use crate::inode::InodeRef;
 use crate::vfs::{NewInode, Owner, Privs, RenameMode};
 use uext4_ondisk::FileKind;
 
+/// Bytes of the longest path and of the longest target of a symbolic link that the kernel's calls
+/// take (`PATH_MAX` counts a zero byte as well). [`Volume::resolve`] takes longer ones.
+const PATH_BYTES_MAX: usize = 4095;
+
 impl Volume {
+    /// The inode that a path leads to, as stat(2) and lstat(2) find it. The path begins at `from`,
+    /// as that of [`Volume::resolve`].
+    ///
+    /// # Errors
+    /// `NotFound` also for an empty path; `NameTooLong` also for a path of 4096 bytes or more;
+    /// those of [`Volume::resolve`].
+    pub fn find_at(&self, from: &InodeRef, path: &[u8], last: LastLink) -> Result<InodeRef> {
+        check_length(path)?;
+        match path.is_empty() {
+            true => Err(Error::new(ErrorKind::NotFound, "an empty path")),
+            false => Ok(self.resolve(from, path, last)?.inode().clone()),
+        }
+    }
+
     /// Creates an inode that is not a symbolic link, as mkdir(2) and mknod(2). The path begins at
     /// `from`, as that of [`Volume::resolve`].
     ///
@@ -43,6 +62,7 @@ impl Volume {
         if target.is_empty() {
             return Err(ErrorKind::NotFound.into());
         }
+        check_length(target)?;
         self.make_at(from, path, false, |dir, name| self.symlink(dir, name, target, owner))
     }
 
@@ -61,20 +81,16 @@ impl Volume {
         is_directory: bool,
         make: impl FnOnce(&InodeRef, &[u8]) -> Result<T>,
     ) -> Result<T> {
-        let mut walk = Walk::new(self, from, path)?;
+        let mut walk = walk(self, from, path)?;
         let Last::Name(name) = walk.last()? else { return Err(ErrorKind::Exists.into()) };
         if walk.wants_directory && !is_directory {
             self.lookup(walk.here(), &name)?;
             return Err(ErrorKind::Exists.into());
         }
-        make(walk.here(), &name).map_err(|error| match error.kind() {
-            ErrorKind::ReadOnly | ErrorKind::NotPermitted => {
-                match self.lookup(walk.here(), &name) {
-                    Ok(_) => ErrorKind::Exists.into(),
-                    Err(_) => self.expect_writable().err().unwrap_or(error),
-                }
-            }
-            _ => error,
+        make(walk.here(), &name).map_err(|error| match walk.look_up(&name) {
+            Ok(Some(_)) => ErrorKind::Exists.into(),
+            Ok(None) => self.expect_writable().err().unwrap_or(error),
+            Err(first) => first,
         })
     }
 
@@ -94,7 +110,7 @@ impl Volume {
         exclusive: bool,
         new: &NewInode,
     ) -> Result<InodeRef> {
-        let mut walk = Walk::new(self, from, path)?;
+        let mut walk = walk(self, from, path)?;
         loop {
             let name = match walk.last()? {
                 Last::Name(_) if walk.wants_directory => return Err(ErrorKind::IsADirectory.into()),
@@ -129,7 +145,7 @@ impl Volume {
     /// `IsADirectory`; `NotADirectory` for a slash behind another name; those of
     /// [`Volume::resolve`] and [`Volume::unlink`].
     pub fn unlink_at(&self, from: &InodeRef, path: &[u8]) -> Result<()> {
-        let mut walk = Walk::new(self, from, path)?;
+        let mut walk = walk(self, from, path)?;
         let Last::Name(name) = walk.last()? else { return Err(ErrorKind::IsADirectory.into()) };
         if !walk.wants_directory {
             return self.unlink(walk.here(), &name);
@@ -148,7 +164,7 @@ impl Volume {
     /// `InUse` for the root, `InvalidArgument` for `.`, `NotEmpty` for `..`; those of
     /// [`Volume::resolve`] and [`Volume::rmdir`].
     pub fn rmdir_at(&self, from: &InodeRef, path: &[u8]) -> Result<()> {
-        let mut walk = Walk::new(self, from, path)?;
+        let mut walk = walk(self, from, path)?;
         match walk.last()? {
             Last::Name(name) => self.rmdir(walk.here(), &name),
             Last::Root => Err(Error::new(ErrorKind::InUse, "the root directory")),
@@ -172,9 +188,10 @@ impl Volume {
         new_path: &[u8],
         mode: RenameMode,
     ) -> Result<()> {
-        let mut old = Walk::new(self, from, path)?;
-        let mut new = Walk::new(self, new_from, new_path)?;
-        let (name, new_name) = match (old.last()?, new.last()?, mode) {
+        let mut old = walk(self, from, path)?;
+        let last = old.last()?;
+        let mut new = walk(self, new_from, new_path)?;
+        let (name, new_name) = match (last, new.last()?, mode) {
             (Last::Name(name), Last::Name(new_name), _) => (name, new_name),
             (Last::Name(_), _, RenameMode::NoReplace | RenameMode::WhiteoutNoReplace(_)) => {
                 return Err(ErrorKind::Exists.into());
@@ -226,4 +243,18 @@ impl Volume {
     fn expect_writable(&self) -> Result<()> {
         if self.read_only() { Err(ErrorKind::ReadOnly.into()) } else { Ok(()) }
     }
+}
+
+/// A path of a length that the kernel takes, at its start.
+fn walk<'a>(volume: &'a Volume, from: &InodeRef, path: &[u8]) -> Result<Walk<'a>> {
+    check_length(path)?;
+    Walk::new(volume, from, path)
+}
+
+fn check_length(path: &[u8]) -> Result<()> {
+    if path.len() <= PATH_BYTES_MAX {
+        return Ok(());
+    }
+    let context = format!("{} bytes, and a path has at most {PATH_BYTES_MAX}", path.len());
+    Err(Error::new(ErrorKind::NameTooLong, context))
 }

@@ -265,7 +265,7 @@ impl DirectIo {
 
 /// # Errors
 /// `InvalidArgument`.
-fn check_alignment(offset: u64, len: usize) -> Result<()> {
+pub(super) fn check_alignment(offset: u64, len: usize) -> Result<()> {
     if offset.is_multiple_of(DIRECT_ALIGNMENT) && (len as u64).is_multiple_of(DIRECT_ALIGNMENT) {
         return Ok(());
     }

@@ -11,6 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
+use rustix::io::Errno;
 use uext4_device::{
     Device, FlushLatch, ReadRun, WriteRun, about_to_sleep, check_read, check_write,
 };
@@ -81,7 +82,8 @@ impl NbdDevice {
         let served = place.serve(deadline, options.patience())?;
         let export = served.agreed.export;
         if export.read_only() && !options.read_only {
-            return Err(Fault::Refused("can only be read; open it read-only".to_owned()));
+            let why = "can only be read; open it read-only";
+            return Err(Fault::Denied(Errno::ROFS, why.to_owned()));
         }
         let session = Arc::new(Session::new(place, options, export));
         let mut device = Self {

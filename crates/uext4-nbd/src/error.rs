@@ -25,6 +25,8 @@ pub enum NbdError {
         uri: String,
         /// What the server says, or lacks.
         why: String,
+        /// What kind of refusal that is, see [`NbdError::errno`].
+        errno: i32,
     },
     /// No server of this protocol, or one with an error.
     #[error("{uri}: not an NBD server as the protocol has it: {why}")]
@@ -37,9 +39,10 @@ pub enum NbdError {
 }
 
 impl NbdError {
-    /// The errno of an open that fails so: that of connect(2), `ETIMEDOUT` for a server that does
-    /// not answer, `ENXIO` for one that does not serve the export, `EPROTO` for one that speaks
-    /// something else. `EIO` where nothing is known.
+    /// The errno of an open that fails so: that of connect(2), `EHOSTUNREACH` for a host that has
+    /// no address, `ETIMEDOUT` for a server that does not answer, `EROFS` for an export that can
+    /// only be read, `EACCES` where TLS is refused or missing, `ENXIO` for a server that does not
+    /// serve the export, `EPROTO` for one that speaks something else. `EIO` where nothing is known.
     #[must_use]
     pub fn errno(&self) -> i32 {
         match self {
@@ -47,10 +50,10 @@ impl NbdError {
                 (Some(errno), _) => errno,
                 (None, io::ErrorKind::TimedOut) => Errno::TIMEDOUT.raw_os_error(),
                 (None, io::ErrorKind::UnexpectedEof) => Errno::CONNRESET.raw_os_error(),
-                (None, io::ErrorKind::NotFound) => Errno::HOSTUNREACH.raw_os_error(),
+                (None, io::ErrorKind::HostUnreachable) => Errno::HOSTUNREACH.raw_os_error(),
                 _ => Errno::IO.raw_os_error(),
             },
-            Self::Refused { .. } => Errno::NXIO.raw_os_error(),
+            Self::Refused { errno, .. } => *errno,
             Self::Protocol { .. } => Errno::PROTO.raw_os_error(),
         }
     }
@@ -63,6 +66,8 @@ pub(crate) enum Fault {
     Io(io::Error),
     /// The server refuses, and would do so again.
     Refused(String),
+    /// The same, by the rights that it or this host grants.
+    Denied(Errno, String),
     /// The server does not keep to the protocol.
     Protocol(String),
 }
@@ -74,7 +79,12 @@ impl Fault {
         let uri = uri.to_string();
         match self {
             Fault::Io(error) => NbdError::Connect { uri, error },
-            Fault::Refused(why) => NbdError::Refused { uri, why },
+            Fault::Refused(why) => {
+                NbdError::Refused { uri, why, errno: Errno::NXIO.raw_os_error() }
+            }
+            Fault::Denied(errno, why) => {
+                NbdError::Refused { uri, why, errno: errno.raw_os_error() }
+            }
             Fault::Protocol(why) => NbdError::Protocol { uri, why },
         }
     }
@@ -83,8 +93,13 @@ impl Fault {
     pub(crate) fn why(&self) -> String {
         match self {
             Fault::Io(error) => error.to_string(),
-            Fault::Refused(why) | Fault::Protocol(why) => why.clone(),
+            Fault::Refused(why) | Fault::Denied(_, why) | Fault::Protocol(why) => why.clone(),
         }
+    }
+
+    /// TLS that one side does not offer or the other does not trust.
+    pub(crate) fn no_tls(why: impl Into<String>) -> Fault {
+        Fault::Denied(Errno::ACCESS, why.into())
     }
 }
 

@@ -44,12 +44,12 @@ pub(crate) fn start_tls(stream: &mut (impl Read + Write)) -> Result<()> {
     match ask(stream, option::STARTTLS, &[], |_, _| Ok(()))? {
         Answer::Done => Ok(()),
         Answer::Not { code, .. } if code == option_reply::ERR_UNSUP => {
-            Err(Fault::Refused("has no TLS".to_owned()))
+            Err(Fault::no_tls("has no TLS"))
         }
-        Answer::Not { code, words } if code == option_reply::ERR_POLICY => Err(Fault::Refused(
-            format!("does not allow TLS here, which nbd:// does without{words}"),
-        )),
-        Answer::Not { words, .. } => Err(Fault::Refused(format!("refuses TLS{words}"))),
+        Answer::Not { code, words } if code == option_reply::ERR_POLICY => {
+            Err(Fault::no_tls(format!("does not allow TLS here, which nbd:// does without{words}")))
+        }
+        Answer::Not { words, .. } => Err(Fault::no_tls(format!("refuses TLS{words}"))),
     }
 }
 
@@ -83,9 +83,11 @@ pub(crate) fn choose(stream: &mut (impl Read + Write), name: &str) -> Result<Agr
             Ok(Agreed { export, structured })
         }
         (Answer::Done, None) => garbage("does not tell the size of its export"),
+        (Answer::Not { code: option_reply::ERR_TLS_REQD, words }, _) => {
+            Err(Fault::no_tls(format!("asks for TLS: nbds://{words}")))
+        }
         (Answer::Not { code, words }, _) => Err(Fault::Refused(match code {
             option_reply::ERR_UNKNOWN => format!("has no export {name:?}{words}"),
-            option_reply::ERR_TLS_REQD => format!("asks for TLS: nbds://{words}"),
             option_reply::ERR_POLICY => format!("refuses the export {name:?}{words}"),
             option_reply::ERR_UNSUP => "cannot be asked for an export (NBD_OPT_GO)".to_owned(),
             code => format!("refuses the export {name:?}: error {}{words}", code & 0xffff),

@@ -32,7 +32,7 @@ pub(crate) enum Wire {
 
 impl Wire {
     fn connect(addresses: &[SocketAddr], deadline: Instant) -> io::Result<Self> {
-        let mut failed = io::Error::new(ErrorKind::NotFound, "the host has no address");
+        let mut failed = io::Error::new(ErrorKind::HostUnreachable, "the host has no address");
         for (tried, address) in addresses.iter().enumerate() {
             // Each address has its share of the time.
             let share = u32::try_from(addresses.len() - tried).unwrap_or(u32::MAX);
@@ -253,7 +253,9 @@ impl Place {
             (Ok(found), _) => found.collect(),
             // A daemon may not be able to look up any more.
             (Err(_), Some(again)) => return again,
-            (Err(error), None) => return Err(error),
+            (Err(error), None) if error.raw_os_error().is_some() => return Err(error),
+            // The errors of a look-up have no number.
+            (Err(error), None) => return Err(io::Error::new(ErrorKind::HostUnreachable, error)),
         };
         let wire = Wire::connect(&found, deadline)?;
         *self.addresses.lock() = found;
@@ -286,7 +288,7 @@ fn connect_unix(path: &Path, deadline: Instant) -> io::Result<UnixStream> {
 /// An error of TLS itself is no error of the wire.
 fn not_trusted(error: io::Error) -> Fault {
     match error.kind() {
-        ErrorKind::InvalidData => Fault::Refused(format!("TLS: {error}")),
+        ErrorKind::InvalidData => Fault::no_tls(format!("TLS: {error}")),
         _ => error.into(),
     }
 }
@@ -300,5 +302,5 @@ fn not_known(error: io::Error) -> Fault {
     }
     let why = "TLS: the server ended the connection: it may ask for a client's certificate that it \
                knows (client-cert.pem in tls-certificates=DIR)";
-    Fault::Refused(why.to_owned())
+    Fault::no_tls(why)
 }

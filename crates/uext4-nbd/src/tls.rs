@@ -60,7 +60,7 @@ pub(crate) fn trust(tls: &Tls) -> Result<Trust> {
 }
 
 fn refused(what: impl std::fmt::Display, error: impl std::fmt::Display) -> Fault {
-    Fault::Refused(format!("{what}: {error}"))
+    Fault::no_tls(format!("{what}: {error}"))
 }
 
 fn authorities(folder: Option<&Path>) -> Result<RootCertStore> {
@@ -77,7 +77,7 @@ fn authorities(folder: Option<&Path>) -> Result<RootCertStore> {
         }
     }
     if store.is_empty() {
-        return Err(Fault::Refused("this host trusts nobody: tls-certificates=DIR".to_owned()));
+        return Err(Fault::no_tls("this host trusts nobody: tls-certificates=DIR"));
     }
     Ok(store)
 }

@@ -330,6 +330,27 @@ fn exports_that_cannot_be_used_are_refused() {
     assert!(error.contains("has no export \"else\": no such export"), "{error}");
 }
 
+/// Fault model: a failure that a program cannot tell from another one, because it has the same
+/// errno or none. The certificates of this host do not matter: without any, TLS is refused as well.
+#[test]
+fn each_failure_of_opening_has_its_errno() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = Server::new(folder.path());
+    let errno = |uri: &str| {
+        let uri: NbdUri = uri.parse().unwrap();
+        NbdDevice::open(&uri, options()).unwrap_err().errno()
+    };
+    assert_eq!(errno(&server.uri()), 2, "ENOENT: no socket");
+    assert_eq!(errno("nbd://127.0.0.1:1/"), 111, "ECONNREFUSED");
+    // No name server is asked for a label of more than 63 bytes.
+    let host = "x".repeat(64);
+    assert_eq!(errno(&format!("nbd://{host}/")), 113, "EHOSTUNREACH: no such host");
+    server.start(Manner { read_only: true, ..Manner::new(LEN) });
+    assert_eq!(errno(&server.uri()), 30, "EROFS: a read-only export");
+    assert_eq!(errno(&server.uri().replace("/disk?", "/else?")), 6, "ENXIO: no such export");
+    assert_eq!(errno(&server.uri().replace("nbd+unix", "nbds+unix")), 13, "EACCES: no TLS");
+}
+
 /// Fault model: an export that has shrunk is used on.
 #[test]
 fn an_export_that_shrinks_is_given_up() {

@@ -540,7 +540,7 @@ int uext4_setattr(const struct uext4_volume *volume,
 
 // Makes an ext4 file system in an image file, which is made if it is not there, or on a block
 // device or network block device. options_size is sizeof *options; options may be NULL where the
-// image is there. If it fails, a file that it made is removed.
+// image is there. If it fails, a file that it made is removed, and one of no bytes has none.
 int uext4_mkfs(const char *image, const struct uext4_mkfs_options *options, size_t options_size);
 
 // Makes an ext4 file system on a device, on which no volume may be open.

@@ -60,7 +60,7 @@ unsafe impl Shared for MkfsOptions {}
 
 /// Makes an ext4 file system in an image file, which is made if it is not there, or on a block
 /// device or network block device. options_size is sizeof *options; options may be NULL where the
-/// image is there. If it fails, a file that it made is removed.
+/// image is there. If it fails, a file that it made is removed, and one of no bytes has none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn uext4_mkfs(
     image: *const c_char,
@@ -169,7 +169,7 @@ fn make_file(path: &Path, options: &Options) -> Result<()> {
     let created = FileDevice::create_unless_filled(path, size)?;
     let device = created.ok_or_else(|| OpenError::InUse { path: path.to_owned() })?;
     write(&device, options).map_err(|failure| {
-        device.remove_created();
+        device.put_back();
         failure.at(name)
     })
 }
@@ -246,17 +246,21 @@ mod tests {
     }
 
     /// Fault model: a mkfs that fails for its options once the file is made. What it has made goes,
-    /// and nothing else: not a symbolic link of the user's, even where it led to nothing.
+    /// and nothing else: not a symbolic link of the user's, even where it led to nothing. A file of
+    /// no bytes has none afterwards.
     #[test]
     fn what_a_failed_mkfs_removes_is_its_own() {
         let folder = tempfile::tempdir().unwrap();
         let (link, file) = (folder.path().join("link"), folder.path().join("file"));
+        let empty = folder.path().join("empty");
+        std::fs::write(&empty, "").unwrap();
         symlink(folder.path().join("nothing"), &link).unwrap();
         let options = Options { size: Some(4096), ..Options::default() };
-        for path in [&link, &file] {
+        for path in [&link, &file, &empty] {
             let failed = make_file(path, &options).unwrap_err();
             assert_eq!(failed.errno(), libc::EINVAL, "{failed:?}");
         }
         assert!(link.is_symlink() && !file.exists());
+        assert_eq!(empty.metadata().unwrap().len(), 0);
     }
 }

@@ -112,6 +112,45 @@ fn nothing_is_lost_unasked() {
     run_fails(mkfs(&[], &scratch.path("no/where"), Some("16M")), "no such");
 }
 
+/// Fault model: a mkfs that fails once the file is made or lengthened, also where it opens it again
+/// for an offset or past the page cache; a file that it did not make goes, or is not as it was.
+#[test]
+fn what_a_failed_mkfs_leaves_is_what_was_there() {
+    let scratch = Scratch::new();
+    let (new, link) = (scratch.path("new"), scratch.path("link"));
+    let (empty, data) = (scratch.path("empty"), scratch.path("data"));
+    std::os::unix::fs::symlink(scratch.path("nothing"), &link).unwrap();
+    fs::write(&empty, "").unwrap();
+    fs::write(&data, "data").unwrap();
+    for place in ["", "@1M"] {
+        for words in [&["-I", "100"][..], &["-D", "-I", "100"]] {
+            let fails = |image: &std::path::Path, words: &[&str]| {
+                let mut named = image.to_path_buf().into_os_string();
+                named.push(place);
+                // Quiet where the page cache cannot be bypassed.
+                let args = mkfs(words, named.as_ref(), Some("16M"));
+                run_fails(std::iter::once("-q".into()).chain(args), "inode");
+            };
+            fails(&new, words);
+            fails(&link, words);
+            fails(&empty, words);
+            fails(&data, &[words, &["-F"]].concat());
+            assert!(!new.exists(), "{place} {words:?}");
+            assert!(link.is_symlink(), "{place} {words:?}");
+            assert_eq!(fs::read(&empty).unwrap(), b"", "{place} {words:?}");
+            assert_eq!(fs::read(&data).unwrap(), b"data", "{place} {words:?}");
+        }
+    }
+    let held = File::open(&empty).unwrap();
+    held.try_lock().unwrap();
+    run_fails(mkfs(&[], &empty, Some("16M")), "in use");
+    drop(held);
+    run_ok(mkfs(&["-q"], &empty, Some("16M")));
+    run_ok(mkfs(&["-q", "-F", "-D"], &data, Some("16M")));
+    assert_clean(&empty);
+    assert_clean(&data);
+}
+
 #[test]
 fn a_partition_is_made_and_used_in_place() {
     let scratch = Scratch::new();

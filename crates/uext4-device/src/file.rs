@@ -30,6 +30,7 @@ use rustix::io::Errno;
 
 mod durable;
 mod opening;
+mod undo;
 
 use crate::device::{Device, WriteRun, check_read, check_write, total_len};
 use crate::direct::{Alignment, Direct};
@@ -45,14 +46,16 @@ use crate::uring_queue::UringQueue;
 use crate::vectored::{read_all_vectored, write_all_vectored};
 use durable::DurableFiles;
 use opening::{reopen, uring_reason};
+use undo::Before;
+pub use undo::Undo;
 
 /// A regular file or block device, from an offset to its end or for a length.
 #[derive(Debug)]
 pub struct FileDevice {
     path: PathBuf,
     file: File,
-    /// This device has made the file, at that path.
-    created: bool,
+    /// What was at that path before this device made or lengthened the file.
+    before: Before,
     /// `None` if read-only, for block devices, or without `/proc`. Then a flush follows the write.
     durable: Option<DurableFiles>,
     /// Start of the device in the file, in bytes.

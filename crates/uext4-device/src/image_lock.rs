@@ -80,6 +80,9 @@ pub(crate) fn release(file: &File) {
 
 /// Whether a file has no data in a range of bytes, so that it reads as zeroes there.
 pub(crate) fn is_hole(file: &File, range: Range<u64>) -> bool {
+    if range.is_empty() {
+        return true;
+    }
     match rustix::fs::seek(file, rustix::fs::SeekFrom::Data(range.start)) {
         Ok(data) => data >= range.end,
         Err(errno) => errno == Errno::NXIO,

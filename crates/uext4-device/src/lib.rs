@@ -89,7 +89,7 @@ pub use dax_memory::DaxMemory;
 pub use device::{Device, ReadRun, SharedDevice, WriteRun, check_read, check_write};
 pub use fault::{Fault, FaultDevice, FaultPlan, Operation, Times};
 pub use fence::{heavy_fence, heavy_fences};
-pub use file::FileDevice;
+pub use file::{FileDevice, Undo};
 pub use flush_latch::FlushLatch;
 pub use fuse_ring::{FuseRing, Unregistered};
 pub use hook::{Gate, HookedDevice, HookedRequest, OpensGate};

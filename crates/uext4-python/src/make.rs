@@ -4,7 +4,8 @@ use crate::error::Failure;
 use crate::image;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use uext4_device::{Access, Device, FileDevice, FileOptions, SharedDevice};
+use std::sync::Arc;
+use uext4_device::{Access, FileDevice, FileOptions, SharedDevice};
 use uext4_fsck::CheckError;
 use uext4_mkfs::{FsType, MkfsError, Options, Report};
 use uext4_nbd::NbdUri;
@@ -58,39 +59,39 @@ pub(crate) fn mkfs<'py>(
             root_mode,
             ..Options::default()
         };
-        let device = open_to_make(image, size, (offset, length), force)?;
-        if let Some(epoch) = epoch {
-            let bytes = size.unwrap_or(device.device().len());
-            options.make_reproducible(epoch, format!("{bytes} bytes").as_bytes());
-        }
-        uext4_mkfs::format(device.device(), &options).map_err(|error| {
-            device.remove_created();
-            error.into()
-        })
+        let target = open_to_make(image, size, (offset, length), force)?;
+        let mut make = || -> Result<_, Failure> {
+            if force {
+                check_no_host_has_it(&target.device)?;
+            }
+            if let Some(epoch) = epoch {
+                let bytes = size.unwrap_or(target.device.len());
+                options.make_reproducible(epoch, format!("{bytes} bytes").as_bytes());
+            }
+            Ok(uext4_mkfs::format(&*target.device, &options)?)
+        };
+        make().inspect_err(|_| target.put_back())
     });
     report(py, &made.map_err(|failure| failure.raise(py, Some(image)))?)
 }
 
 /// What a file system is made on.
-enum Target {
-    /// A file that is made for it, or emptied.
-    File(Box<FileDevice>),
-    /// What was there.
-    Device(SharedDevice),
+struct Target {
+    device: SharedDevice,
+    /// The same, where it is a file that is made for it, or lengthened.
+    file: Option<Arc<FileDevice>>,
 }
 
 impl Target {
-    fn device(&self) -> &dyn Device {
-        match self {
-            Self::File(file) => &**file,
-            Self::Device(device) => &**device,
-        }
+    fn file(file: FileDevice) -> Self {
+        let file = Arc::new(file);
+        Self { device: Arc::clone(&file) as SharedDevice, file: Some(file) }
     }
 
-    /// Removes what was made for it.
-    fn remove_created(&self) {
-        if let Self::File(file) = self {
-            file.remove_created();
+    /// Removes a file that was made for it, or gives one that was there the length that it had.
+    fn put_back(&self) {
+        if let Some(file) = &self.file {
+            file.put_back();
         }
     }
 }
@@ -110,23 +111,20 @@ fn open_to_make(
     {
         let opening = |error| image::opening(image, &error);
         if let Some(file) = FileDevice::create_unless_filled(path, size).map_err(opening)? {
-            return Ok(Target::File(Box::new(file)));
+            return Ok(Target::file(file));
         }
         if !force {
             let why = "has data; force=True overwrites it".to_owned();
             return Err(Failure::Os(libc::EEXIST, why));
         }
         if path.metadata()?.len() < size {
-            check_no_host_has_it(&image::open(image, &options)?)?;
-            let file = FileDevice::create(path, size).map_err(opening)?;
-            return Ok(Target::File(Box::new(file)));
+            let file = FileDevice::open_lengthened(path, size).map_err(opening)?;
+            return Ok(Target::file(file));
         }
     }
     options.len = len;
     let device = image::open(image, &options)?;
-    if force {
-        check_no_host_has_it(&device)?;
-    } else {
+    if !force {
         let there = usize::try_from(device.len()).unwrap_or(usize::MAX);
         let mut start = vec![0; MARKS_END.min(there)];
         device.read_at(0, &mut start)?;
@@ -135,7 +133,7 @@ fn open_to_make(
             return Err(Failure::Os(libc::EEXIST, why));
         }
     }
-    Ok(Target::Device(device))
+    Ok(Target { device, file: None })
 }
 
 /// Refuses what another host has mounted, as mmp tells. Whatever else lies there, or is damaged, is

@@ -91,6 +91,22 @@ def test_each_use_of_a_closed_volume_is_a_value_error(image):
             raw.read(1)
 
 
+def test_an_owner_is_for_as_long_as_the_volume(image):
+    with uext4.Volume(image, "r+", owner=(7, 8)) as volume:
+        assert volume.owner == (7, 8)
+        with pytest.raises(AttributeError):
+            volume.owner = (1, 2)
+        path = volume / "a"
+        path.touch()
+        assert (path.stat().st_uid, path.stat().st_gid) == (7, 8)
+        # Set-group-id without the right to run it goes by a write from outside the group alone.
+        for group, left in ((8, 0o2644), (9, 0o644)):
+            path.chown(7, group)
+            path.chmod(0o2644)
+            path.write_bytes(b"x")
+            assert path.stat().st_mode & 0o7777 == left, group
+
+
 def test_options_are_the_words_of_a_mount(image):
     for options in ("noatime,commit=1,io=pread", ["noatime", "commit=1"], "ro", ""):
         uext4.Volume(image, "r+", options=options).close()
@@ -130,6 +146,19 @@ def test_a_failed_mkfs_removes_what_it_made_alone(tmp_path):
         with pytest.raises(ValueError):
             uext4.mkfs(path, 4096)
     assert link.is_symlink() and not file.exists()
+    # What was there is as it was: a hole, and data.
+    hole, data = tmp_path / "hole", tmp_path / "data"
+    hole.touch()
+    os.truncate(hole, 12345)
+    data.write_bytes(b"data" * 1000)
+    for path, more in ((hole, {}), (data, {"force": True})):
+        before = path.read_bytes()
+        with pytest.raises(ValueError):
+            uext4.mkfs(path, 8 << 20, block_size=5, **more)
+        assert path.read_bytes() == before
+    uext4.mkfs(data, 8 << 20, force=True)
+    e2fsck(data)
+    assert data.stat().st_size == 8 << 20
 
 
 def test_a_volume_that_is_dropped_warns_and_is_closed(image):

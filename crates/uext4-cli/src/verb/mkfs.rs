@@ -18,6 +18,7 @@ use crate::progress::Progress;
 use crate::signature;
 use crate::spec::{Image, SIZE_FORMS, parse_size};
 use crate::verbosity::{self, Verbosity, remark};
+use target::Target;
 
 mod config;
 mod epoch;
@@ -222,40 +223,23 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if let Some(source) = &source {
         fill::settle(args, &image, &mut options, external.as_ref(), source)?;
     }
-    let (device, made) = match args.only_plan {
-        true => (target::open_to_plan(&image, place, options.size)?, false),
+    let target = match args.only_plan {
+        true => target::open_to_plan(&image, place, options.size)?,
         false => target::open(args, &image, place, options.size)?,
     };
-    let found = signature::of(device.as_ref(), place::sector(&image)).filter(|_| !args.force);
-    match found.map(|found| format!("{}; use -F to overwrite it", found.sentence())) {
-        Some(why) if args.only_plan => remark(&format!("mkfs: {image}: {why}")),
-        Some(why) => return Err(Why::new(why).at("mkfs", &image)),
-        None => {}
-    }
-    // What -F says of a file system is not said of one that is in use.
-    if args.force && !args.only_plan && !made {
-        // Whatever else lies there, or is damaged, is overwritten.
-        if let Ok(Some(holder)) = uext4::mmp_holder(&device) {
-            return Err(Why::new(format!("{holder}: in use")).at("mkfs", &image));
+    let mut work = || {
+        check_unused(args, &image, &target)?;
+        if let (Some(epoch), None) = (epoch, &source) {
+            let bytes = options.size.unwrap_or(target.device.len());
+            options.make_reproducible(epoch, format!("{bytes} bytes").as_bytes());
         }
-    }
-    if let (Some(epoch), None) = (epoch, &source) {
-        let bytes = options.size.unwrap_or(device.len());
-        options.make_reproducible(epoch, format!("{bytes} bytes").as_bytes());
-    }
-    let report = match make(device.as_ref(), &options, external.as_ref(), source.as_ref()) {
-        Ok(report) => report,
-        Err(error) => {
-            if made {
-                // Our own file, and nothing is in it.
-                let _ = std::fs::remove_file(&image.path);
-            }
-            return Err(match error {
-                MkfsError::Source { .. } => Failure::line(&format!("mkfs: {error}")),
-                _ => Why::new(error.to_string()).at("mkfs", &image),
-            });
-        }
+        let made = make(&*target.device, &options, external.as_ref(), source.as_ref());
+        made.map_err(|error| match error {
+            MkfsError::Source { .. } => Failure::line(&format!("mkfs: {error}")),
+            _ => Why::new(error.to_string()).at("mkfs", &image),
+        })
     };
+    let report = work().inspect_err(|_| target.put_back())?;
     for warning in &report.warnings {
         remark(&format!("mkfs: {image}: warning: {warning}"));
     }
@@ -270,6 +254,25 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         output.line("Its top directory is root's: with -E root_owner it is yours")?;
     }
     output.finish()
+}
+
+/// Refuses a device that holds something, which `-F` takes, or that is in use.
+fn check_unused(args: &Args, image: &Image, target: &Target) -> Result<()> {
+    let device = &target.device;
+    let found = signature::of(device.as_ref(), place::sector(image)).filter(|_| !args.force);
+    match found.map(|found| format!("{}; use -F to overwrite it", found.sentence())) {
+        Some(why) if args.only_plan => remark(&format!("mkfs: {image}: {why}")),
+        Some(why) => return Err(Why::new(why).at("mkfs", image)),
+        None => {}
+    }
+    // What -F says of a file system is not said of one that is in use.
+    if args.force && !args.only_plan && !target.is_made() {
+        // Whatever else lies there, or is damaged, is overwritten.
+        if let Ok(Some(holder)) = uext4::mmp_holder(device) {
+            return Err(Why::new(format!("{holder}: in use")).at("mkfs", image));
+        }
+    }
+    Ok(())
 }
 
 /// Makes the file system, and fills it.

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::FileDevice;
 use super::durable::DurableFiles;
+use super::undo::{Before, Undo, put_back};
 use crate::direct::Direct;
 use crate::flush_latch::FlushLatch;
 use crate::image_lock::{LockedImage, check_kind, is_hole, lock, open_locked, refuse_loop_backing};
@@ -70,7 +71,8 @@ impl FileDevice {
     /// is emptied first, under the locks and checks of [`FileDevice::open`].
     ///
     /// # Errors
-    /// See [`OpenError`]. If the call fails, a file that it created is removed.
+    /// See [`OpenError`]. If the call fails, a file that it created is removed, and one that was
+    /// there has its content still.
     pub fn create(path: &Path, len: u64) -> Result<FileDevice, OpenError> {
         let created = FileDevice::create_where(path, len, false)?;
         // `None` is for what must not be replaced.
@@ -81,7 +83,8 @@ impl FileDevice {
     /// is but a hole has none. It is looked at under the lock.
     ///
     /// # Errors
-    /// See [`OpenError`]. If the call fails, a file that it created is removed.
+    /// See [`OpenError`]. If the call fails, a file that it created is removed, and one that was
+    /// there has the length that it had.
     pub fn create_unless_filled(path: &Path, len: u64) -> Result<Option<FileDevice>, OpenError> {
         FileDevice::create_where(path, len, true)
     }
@@ -115,35 +118,57 @@ impl FileDevice {
         let found = file.metadata().map_err(|error| fail("look at it", error))?;
         check_kind(path, &found)?;
         refuse_loop_backing(path, &found)?;
-        if spares_data && !is_hole(&file, 0..found.len()) {
-            return Ok(None);
-        }
-        if let Err(error) = file.set_len(0).and_then(|()| file.set_len(len)) {
-            if created {
-                // Best effort, because the caller must see the error below.
-                let _ = std::fs::remove_file(path);
-            }
+        let before = match is_hole(&file, 0..found.len()) {
+            _ if created => Before::Nothing,
+            true => Before::Hole(found.len()),
+            false if spares_data => return Ok(None),
+            // Its data is lost.
+            false => Before::Same,
+        };
+        // A length that the host refuses is refused before anything is lost.
+        let sized = file.set_len(len).and_then(|()| file.set_len(0));
+        if let Err(error) = sized.and_then(|()| file.set_len(len)) {
+            put_back(path, &file, before);
             return Err(fail("give it its size", error));
         }
         let mut device = FileDevice::assemble(path, file, false, false, 0, len, true);
-        device.created = created;
+        device.before = before;
         Ok(Some(device))
     }
 
-    /// Whether [`FileDevice::create`] or [`FileDevice::create_unless_filled`] has made the file, at
-    /// this very path: not behind a symbolic link that led to nothing.
-    #[must_use]
-    pub fn is_created(&self) -> bool {
-        self.created
+    /// Opens a file for writing that is to have at least `len` bytes: a shorter one is lengthened
+    /// by a hole, and keeps its data.
+    ///
+    /// # Errors
+    /// See [`OpenError`]. If the call fails, the file has the length that it had.
+    pub fn open_lengthened(path: &Path, len: u64) -> Result<FileDevice, OpenError> {
+        let LockedImage { file, block_device, total } = open_locked(path, Access::ReadWrite, 0)?;
+        let before = if total < len { Before::Shorter(total) } else { Before::Same };
+        let len = total.max(len);
+        if before != Before::Same {
+            let fail = |error| OpenError::from_io(path, true, "give it its size", error);
+            file.set_len(len).map_err(fail)?;
+        }
+        let fresh = !block_device && is_hole(&file, 0..len);
+        let mut device = FileDevice::assemble(path, file, false, block_device, 0, len, fresh);
+        device.before = before;
+        Ok(device)
     }
 
-    /// Removes the file if [`FileDevice::is_created`], for a caller that could not put into it what
-    /// it was made for.
-    pub fn remove_created(&self) {
-        if self.created {
-            // Best effort, because the caller has a failure to tell.
-            let _ = std::fs::remove_file(&self.path);
-        }
+    /// What puts back what was there before [`FileDevice::create`],
+    /// [`FileDevice::create_unless_filled`] or [`FileDevice::open_lengthened`], and outlives the
+    /// device. A file is removed if it was made at this very path: not behind a symbolic link that
+    /// led to nothing.
+    ///
+    /// # Errors
+    /// No descriptor is left for it.
+    pub fn undo(&self) -> io::Result<Undo> {
+        Ok(Undo::new(&self.path, self.file.try_clone()?, self.before))
+    }
+
+    /// Puts it back, while the file is locked still.
+    pub fn put_back(&self) {
+        put_back(&self.path, &self.file, self.before);
     }
 
     fn start_direct(&mut self, caching: Caching) {
@@ -215,7 +240,7 @@ impl FileDevice {
         FileDevice {
             path: path.to_path_buf(),
             file,
-            created: false,
+            before: Before::Same,
             durable,
             start,
             len,

@@ -36,21 +36,69 @@ fn created_file_is_sparse_fresh_and_keeps_its_length() {
     assert_eq!(all, [0; 10]);
 }
 
-/// Fault model: a caller that gives up removes what is not its own.
+/// Fault model: a caller that gives up removes what is not its own: a link, or what another program
+/// has renamed to the path meanwhile.
 #[test]
 fn only_a_file_that_was_made_at_its_path_is_removed() {
     let folder = tempfile::tempdir().unwrap();
     let (path, link) = (folder.path().join("new"), folder.path().join("link"));
-    FileDevice::create(&path, 10).unwrap().remove_created();
+    FileDevice::create(&path, 10).unwrap().put_back();
     assert!(!path.exists());
+    let device = FileDevice::create(&path, 10).unwrap();
+    let undo = device.undo().unwrap();
+    assert!(undo.is_created() && undo.is_at_path());
+    fs::write(folder.path().join("other"), b"other").unwrap();
+    fs::rename(folder.path().join("other"), &path).unwrap();
+    assert!(!undo.is_at_path());
+    device.put_back();
+    drop(device);
+    undo.run();
+    undo.run_if_unused();
+    assert_eq!(fs::read(&path).unwrap(), b"other");
+    fs::remove_file(&path).unwrap();
     std::os::unix::fs::symlink(&path, &link).unwrap();
     // The second finds what the first has made behind the link.
     for _ in 0..2 {
         let device = FileDevice::create(&link, 10).unwrap();
-        assert!(!device.is_created());
-        device.remove_created();
+        assert!(!device.undo().unwrap().is_created());
+        device.put_back();
         assert!(link.is_symlink() && path.exists());
     }
+}
+
+/// Fault model: a caller that gives up leaves a file longer or shorter than it was, or with what it
+/// has written; one that is not its own any more.
+#[test]
+fn a_file_that_was_there_gets_its_length_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = image(&folder, b"");
+    fs::File::options().write(true).open(&path).unwrap().set_len(4096).unwrap();
+    for len in [100, 1 << 20] {
+        let device = FileDevice::create_unless_filled(&path, len).unwrap().unwrap();
+        device.write_at(0, b"half a file system").unwrap();
+        device.put_back();
+        assert_eq!(fs::read(&path).unwrap(), [0; 4096]);
+    }
+    let too_long = FileDevice::create_unless_filled(&path, u64::MAX).unwrap_err();
+    assert!(matches!(too_long, OpenError::Io { .. }), "{too_long}");
+    assert_eq!(fs::read(&path).unwrap(), [0; 4096]);
+    fs::write(&path, b"data").unwrap();
+    assert!(FileDevice::create_unless_filled(&path, 100).unwrap().is_none());
+    assert!(FileDevice::create(&path, u64::MAX).is_err());
+    assert!(FileDevice::open_lengthened(&path, u64::MAX).is_err());
+    let device = FileDevice::open_lengthened(&path, 100).unwrap();
+    assert_eq!((device.len(), fs::metadata(&path).unwrap().len()), (100, 100));
+    let undo = device.undo().unwrap();
+    drop(device);
+    let other = FileDevice::open(&path, Access::ReadWrite, 0).unwrap();
+    undo.run_if_unused();
+    assert_eq!(fs::metadata(&path).unwrap().len(), 100);
+    drop(other);
+    undo.run_if_unused();
+    assert_eq!(fs::read(&path).unwrap(), b"data");
+    // What is long enough stays as it is.
+    FileDevice::open_lengthened(&path, 3).unwrap().put_back();
+    assert_eq!(fs::read(&path).unwrap(), b"data");
 }
 
 #[test]

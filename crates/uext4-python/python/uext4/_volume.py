@@ -60,11 +60,10 @@ class Volume:
         offset, length = place(name, partition, offset, length)
         #: The image, as it was named.
         self.name = os.fsdecode(name)
-        #: User and group of what is made.
-        self.owner = owner or (os.geteuid(), os.getegid())
+        self._owner = owner or (os.geteuid(), os.getegid())
         #: Open files by the identity of their `File`: what is to be closed before the volume.
         self._files: dict[int, weakref.ref[IO[Any]]] = {}
-        self._core = _uext4.Volume(name, mode == "r", words, offset, length, self.owner[1])
+        self._core = _uext4.Volume(name, mode == "r", words, offset, length, self._owner[1])
         _open_volumes.add(self)
 
     @property
@@ -73,6 +72,11 @@ class Volume:
         if self._core is None:
             raise ValueError("I/O operation on closed volume")
         return self._core
+
+    @property
+    def owner(self) -> tuple[int, int]:
+        """User and group of what is made, and of the caller whose changes take set-id bits."""
+        return self._owner
 
     # Open and closed.
 

@@ -375,22 +375,26 @@ fn another_disk_is_not_written_to() {
         bytes[1024 + 0x68..][..16].fill(uuid);
         bytes
     };
-    let mut server = Server::new(folder.path());
-    server.load(disk(1));
-    server.start(Manner::new(LEN));
-    let device = open(&server, options()).unwrap();
-    device.write_at(1 << 20, &[1; 4096]).unwrap();
-    server.kill();
-    server.start(Manner::new(LEN));
-    device.flush().unwrap();
-    device.write_at(2 << 20, &[1; 4096]).unwrap();
-    server.kill();
-    server.load(disk(2));
-    let writes = server.asked.writes.load(Ordering::SeqCst);
-    server.start(Manner::new(LEN));
-    let error = device.flush().unwrap_err().to_string();
-    assert!(error.contains("another disk now: not the same file system"), "{error}");
-    assert_eq!(server.asked.writes.load(Ordering::SeqCst), writes);
+    let base = Manner::new(LEN);
+    // The second one takes no request that is as long as all that could be compared.
+    for manner in [base.clone(), Manner { sizes: Some((512, 4096)), ..base }] {
+        let mut server = Server::new(folder.path());
+        server.load(disk(1));
+        server.start(manner.clone());
+        let device = open(&server, options()).unwrap();
+        device.write_at(1 << 20, &[1; 4096]).unwrap();
+        server.kill();
+        server.start(manner.clone());
+        device.flush().unwrap();
+        device.write_at(2 << 20, &[1; 4096]).unwrap();
+        server.kill();
+        server.load(disk(2));
+        let writes = server.asked.writes.load(Ordering::SeqCst);
+        server.start(manner);
+        let error = device.flush().unwrap_err().to_string();
+        assert!(error.contains("another disk now: not the same file system"), "{error}");
+        assert_eq!(server.asked.writes.load(Ordering::SeqCst), writes);
+    }
 }
 
 /// Fault model: bytes of a server that mean nothing end in a panic, a hang or much memory.

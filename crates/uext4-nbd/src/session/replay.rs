@@ -26,10 +26,11 @@ impl Session {
         Ok(())
     }
 
-    /// How many bytes from the start tell which disk it is, in whole units.
+    /// How many bytes from the start tell which disk it is, in whole units; fewer where the server
+    /// takes no such request.
     fn first_bytes(&self) -> u32 {
         let len = u32::try_from(self.export.len).unwrap_or(u32::MAX);
-        identity::BYTES.next_multiple_of(self.export.unit).min(len)
+        identity::BYTES.next_multiple_of(self.export.unit).min(len).min(self.export.request_max)
     }
 
     /// Looks whether the server that is connected again has the same disk.

@@ -338,6 +338,12 @@ impl Connection {
     fn answer(&self, request: &Request, structured: bool) -> io::Result<()> {
         let error = match self.manner.fails {
             Some((command, error)) if command == request.command => error,
+            // As the protocol has it: EINVAL.
+            _ if request.command < 2
+                && request.len > self.manner.sizes.map_or(u32::MAX, |of| of.1) =>
+            {
+                22
+            }
             _ => 0,
         };
         let content = if error == 0 { self.execute(request)? } else { Vec::new() };

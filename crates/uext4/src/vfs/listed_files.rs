@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(named, inos(102..300));
         // The next directory's are named when it is listed.
         assert_eq!(listed.listed(Ino(2), true, &inos(500..510)), inos(500..510));
-        // And the rest of the first one, which was not read to its end, after that.
+        // All of them are named.
         assert!(listed.read(Ino(500)).is_empty());
     }
 

@@ -3,8 +3,8 @@
 //! # What
 //! It is built by maturin, of the version that `pyproject.toml` names: the program that knows the
 //! tags and the records of wheels, and finds the module that cargo has built. It comes from
-//! Python's index, into a virtual environment below `target`. The wheel is then installed in a
-//! fresh one, without an index, and the tests of the package run there.
+//! Python's index, by its sum, into a virtual environment below `target`. The wheel is then
+//! installed in a fresh one, without an index, and the tests of the package run there.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,6 +19,8 @@ const PYTHON: &str = "/usr/bin/python3";
 
 /// The crate of the module.
 const CRATE: &str = "uext4-python";
+/// Beside its manifest: maturin's version and the sums of its wheels.
+const SUMS: &str = "maturin.txt";
 
 /// Builds the wheel and tries it.
 pub(super) fn build(folder: &Path) -> Result<String, String> {
@@ -27,8 +29,9 @@ pub(super) fn build(folder: &Path) -> Result<String, String> {
     let maturin = pinned(&project).ok_or("pyproject.toml: requires no maturin==VERSION")?;
     let tools = folder.join("wheel-tools");
     environment(&tools, &[])?;
-    let installed = output(Command::new(tools.join("bin/pip")).args(["install", "-q", maturin]));
-    installed.map_err(|why| no_index(maturin, &why))?;
+    let mut install = Command::new(tools.join("bin/pip"));
+    install.args(["install", "-q", "--only-binary", ":all:", "--require-hashes", "-r"]);
+    output(install.arg(sources.join(SUMS))).map_err(|why| no_index(maturin, &why))?;
     let stage = folder.join("wheel-sources");
     lay_out(&stage, &sources, &project)?;
     let wheels = stage.join("wheel");
@@ -128,7 +131,9 @@ mod tests {
     #[test]
     fn the_pinned_version_is_that_of_the_project() {
         let project = include_str!("../../../crates/uext4-python/pyproject.toml");
-        assert!(pinned(project).is_some());
+        let version = pinned(project).expect("a version");
+        let sums = include_str!("../../../crates/uext4-python/maturin.txt");
+        assert!(sums.contains(&format!("\n{version} \\\n")), "{version}: {sums}");
         assert_eq!(pinned("requires = [\"maturin==1.2.3\"]"), Some("maturin==1.2.3"));
         assert_eq!(pinned("requires = [\"maturin>=1\"]"), None);
     }

@@ -86,8 +86,10 @@ const PACKAGING: &[(&str, &str, &str)] = &[
     ("xz-utils", "xz", "packs the sources"),
 ];
 
-/// What it needs with `--try`, or for the static binary.
+/// What it needs with `--try`, or for the static binary, the C library and the Python wheel.
 const TRYING: &[(&str, &str, &str)] = &[
+    ("pkgconf", "pkg-config", "tells how programs are compiled with the C library"),
+    ("libssl-dev", "/usr/include/openssl/ssl.h", "cargo-c, which lays out the C library, links it"),
     ("mmdebstrap", "mmdebstrap", "a fresh Debian, in which packages are tried"),
     ("musl-tools", "musl-gcc", "the C parts of a static binary"),
     (

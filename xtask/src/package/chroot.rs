@@ -14,13 +14,16 @@ use std::process::Command;
 
 use crate::{machine, workspace};
 
-use super::{VERSION, output, run, write};
+use super::{VERSION, library, output, run, write};
 
 const SUITE: &str = "bookworm";
 /// What the README's steps use besides the command.
 const TOOLS: &str = "e2fsprogs,fuse3";
 /// What the sources are built by, besides the toolchain of Rust.
 const COMPILER: &str = "e2fsprogs,fuse3,gcc,libc6-dev,xz-utils";
+
+/// What a program in C is compiled by.
+const C: &str = "e2fsprogs,gcc,libc6-dev,pkgconf";
 
 /// Enters the root `$1`: devices, processes, and the toolchain `$2` if there is one; runs its /try.
 const ENTER: &str = r#"
@@ -56,12 +59,31 @@ ended() {
 }
 "#;
 
-const DEBIAN: &str = r#"
+/// With `files` the names of all that packages may have left.
+const FILES: &str = r#"
 files() {
     find / -xdev \( -path /proc -o -path /dev -o -path /run -o -path /tmp -o -path /quick \
         -o -path /var/lib/dpkg -o -path /var/log -o -path /var/cache \) -prune -o -print | sort
 }
 files > /tmp/before
+"#;
+
+const LIBRARY: &str = r#"
+dpkg -i /tmp/runtime.deb /tmp/dev.deb
+cd /tmp
+for example in /usr/share/doc/libuext4-dev/examples/*.c; do
+    cc -Wall -Werror "$example" $(pkg-config --cflags --libs uext4) -o program
+    ./program example.img
+    e2fsck -fn example.img
+    rm example.img
+done
+test -s /usr/share/man/man3/uext4.3.gz
+dpkg -P libuext4-dev "$(dpkg-deb -f runtime.deb Package)"
+files > /tmp/after
+diff /tmp/before /tmp/after
+"#;
+
+const DEBIAN: &str = r#"
 dpkg -i /tmp/uext4.deb
 steps 0
 steps 65534
@@ -114,8 +136,18 @@ pub(super) fn try_debian(folder: &Path, deb: &Path) -> Result<String, String> {
     archive.args(["-ec", "git archive HEAD docs crates | tar -x -C \"$1\"", "sh"]).arg(&quick);
     run(archive.current_dir(workspace::root()))?;
     let readme = read(&workspace::root().join("README.md"))?;
-    root.enter(&steps(&readme, false)?, DEBIAN, None)?;
+    root.enter(&steps(&readme, false)?, &format!("{FILES}{DEBIAN}"), None)?;
     Ok("installed, README's steps by two users, mount(8), fstab(5), removed".to_owned())
+}
+
+/// Tries the packages of the C library; a remark.
+pub(super) fn try_library(folder: &Path) -> Result<String, String> {
+    let root = Root::unpack(folder, "c", C)?;
+    let [runtime, development] = library::paths(folder);
+    copy(&runtime, &root.path("tmp/runtime.deb"))?;
+    copy(&development, &root.path("tmp/dev.deb"))?;
+    root.enter("", &format!("{FILES}{LIBRARY}"), None)?;
+    Ok("installed, its examples compiled and run, removed".to_owned())
 }
 
 /// Tries the packed sources; a remark.

@@ -15,7 +15,7 @@ use super::inventory::Inventory;
 use super::{VERSION, date, output, run, write};
 
 /// The revision of the package.
-const REVISION: &str = "1";
+pub(super) const REVISION: &str = "1";
 /// The names that mount(8) and umount(8) call, and the page of each.
 pub(super) const HELPERS: &[(&str, &str)] = &[
     ("mount.uext4", "uext4-mount"),
@@ -31,11 +31,6 @@ ext4 in user space: image tools and FUSE mount
  driver and without root: files go in and out of an image by one command, a
  mount is served by FUSE. The journal is ext4's own, so that a crash leaves an
  image that any ext4 recovers.";
-
-const OVERRIDES: &str = "\
-# Not made for Debian's archive: no request for it was filed there.
-uext4: initial-upload-closes-no-bugs *
-";
 
 /// Where the package is.
 pub(super) fn path(folder: &Path) -> PathBuf {
@@ -66,17 +61,22 @@ pub(super) fn build(
     write(&root.join("DEBIAN/control"), control.as_bytes())?;
     modes(&root, &binary)?;
     let deb = path(folder);
-    let mut pack = Command::new("dpkg-deb");
-    pack.args(["--root-owner-group", compression, "--build"]).arg(&root).arg(&deb);
-    output(pack.env("SOURCE_DATE_EPOCH", date().to_string()))?;
+    pack(&root, &deb, compression)?;
     Ok(deb)
 }
 
+/// Packs a tree.
+pub(super) fn pack(root: &Path, deb: &Path, compression: &str) -> Result<(), String> {
+    let mut pack = Command::new("dpkg-deb");
+    pack.args(["--root-owner-group", compression, "--build"]).arg(root).arg(deb);
+    output(pack.env("SOURCE_DATE_EPOCH", date().to_string())).map(drop)
+}
+
 /// lintian's opinion but for the tags in `ignored`, with commas: an error fails, warnings are told.
-pub(super) fn lint(deb: &Path, ignored: &str) -> Result<String, String> {
+pub(super) fn lint(debs: &[&Path], ignored: &str) -> Result<String, String> {
     let mut lintian = Command::new("lintian");
     lintian.args(["--allow-root", "--fail-on", "none", "--suppress-tags", ignored]);
-    let said = output(lintian.arg(deb))?;
+    let said = output(lintian.args(debs))?;
     let of = |letter: &str| said.lines().filter(|line| line.starts_with(letter)).count();
     if of("E:") > 0 {
         return Err(said);
@@ -121,14 +121,14 @@ fn helpers(root: &Path) -> Result<(), String> {
         .try_for_each(|(name, _)| make_link("../bin/uext4", &root.join("usr/sbin").join(name)))
 }
 
-fn make_link(target: &str, link: &Path) -> Result<(), String> {
+pub(super) fn make_link(target: &str, link: &Path) -> Result<(), String> {
     let parent = link.parent().unwrap_or(link);
     fs::create_dir_all(parent).map_err(|error| format!("{}: {error}", parent.display()))?;
     symlink(target, link).map_err(|error| format!("{}: {error}", link.display()))
 }
 
-/// Whoever packs, as Debian's tools are told; otherwise the author of what is packed.
-fn maintainer() -> Result<String, String> {
+/// The packager, as Debian's tools are told; otherwise the author of what is packed.
+pub(super) fn maintainer() -> Result<String, String> {
     if let (Ok(name), Ok(mail)) = (std::env::var("DEBFULLNAME"), std::env::var("DEBEMAIL")) {
         return Ok(format!("{name} <{mail}>"));
     }
@@ -139,11 +139,24 @@ fn maintainer() -> Result<String, String> {
 }
 
 fn documents(root: &Path, inventory: &Inventory, maintainer: &str) -> Result<(), String> {
+    own_documents(root, "uext4", inventory, maintainer)?;
     let folder = root.join("usr/share/doc/uext4");
-    let source = workspace::root();
-    let read = |name: &str| {
-        fs::read_to_string(source.join(name)).map_err(|error| format!("{name}: {error}"))
-    };
+    for name in
+        ["mount.md", "system.md", "images.md", "exit-status.md", "durability.md", "cookbook.md"]
+    {
+        write(&folder.join(name), read(&format!("docs/{name}"))?.as_bytes())?;
+    }
+    Ok(())
+}
+
+/// What every package has of itself: its copyright, its changes, and the texts of licences.
+pub(super) fn own_documents(
+    root: &Path,
+    package: &str,
+    inventory: &Inventory,
+    maintainer: &str,
+) -> Result<(), String> {
+    let folder = root.join("usr/share/doc").join(package);
     let mit = read("LICENSE-MIT")?;
     write(&folder.join("copyright"), copyright(&mit, inventory)?.as_bytes())?;
     let changes = format!(
@@ -154,14 +167,19 @@ fn documents(root: &Path, inventory: &Inventory, maintainer: &str) -> Result<(),
     write(&folder.join("changelog.Debian"), changes.as_bytes())?;
     write(&folder.join("changelog"), read("CHANGELOG.md")?.as_bytes())?;
     write(&folder.join("third-party.txt"), inventory.texts().as_bytes())?;
-    write(&root.join("usr/share/lintian/overrides/uext4"), OVERRIDES.as_bytes())?;
-    for name in
-        ["mount.md", "system.md", "images.md", "exit-status.md", "durability.md", "cookbook.md"]
-    {
-        write(&folder.join(name), read(&format!("docs/{name}"))?.as_bytes())?;
-    }
+    let overrides = format!(
+        "# Not made for Debian's archive: no request for it was filed there.\n\
+         {package}: initial-upload-closes-no-bugs *\n"
+    );
+    write(&root.join("usr/share/lintian/overrides").join(package), overrides.as_bytes())?;
     let packed = ["changelog.Debian", "changelog", "third-party.txt"].map(|it| folder.join(it));
     run(Command::new("gzip").arg("-9n").args(packed))
+}
+
+/// A file of the sources.
+fn read(name: &str) -> Result<String, String> {
+    let path = workspace::root().join(name);
+    fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))
 }
 
 /// The copyright of the package, in the form that machines read.
@@ -179,7 +197,7 @@ fn copyright(mit: &str, inventory: &Inventory) -> Result<String, String> {
     Ok(format!(
         "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\n\
          Upstream-Name: uext4\n\
-         Comment: The command is linked of crates of others. Their licences, whose texts are in\n \
+         Comment: It is linked of crates of others. Their licences, whose texts are in\n \
          third-party.txt.gz beside this file, are:\n{linked}\n\
          Files: *\n\
          Copyright: {year} the uext4 developers\n\
@@ -191,7 +209,7 @@ fn copyright(mit: &str, inventory: &Inventory) -> Result<String, String> {
 }
 
 /// The libraries that the command needs, as dpkg-shlibdeps tells.
-fn depends(folder: &Path, binary: &Path) -> Result<String, String> {
+pub(super) fn depends(folder: &Path, binary: &Path) -> Result<String, String> {
     let work = folder.join("shlibs");
     write(&work.join("debian/control"), b"Source: uext4\n\nPackage: uext4\nArchitecture: any\n")?;
     let mut ask = Command::new("dpkg-shlibdeps");
@@ -212,7 +230,7 @@ fn control(root: &Path, depends: &str, maintainer: &str) -> Result<String, Strin
 }
 
 /// Debian's name of the machine that this runs on, which builds for itself.
-fn architecture() -> &'static str {
+pub(super) fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
@@ -221,7 +239,7 @@ fn architecture() -> &'static str {
 }
 
 /// KiB of a tree as Debian's policy counts them: each file rounded up, 1 for anything else.
-fn installed_kib(path: &Path) -> Result<u64, String> {
+pub(super) fn installed_kib(path: &Path) -> Result<u64, String> {
     let found = fs::symlink_metadata(path).map_err(|it| format!("{}: {it}", path.display()))?;
     if !found.is_dir() {
         return Ok(if found.is_file() { found.len().div_ceil(1024) } else { 1 });
@@ -231,7 +249,7 @@ fn installed_kib(path: &Path) -> Result<u64, String> {
 }
 
 /// Modes of a package, whatever the umask; and sums of its files.
-fn modes(root: &Path, binary: &Path) -> Result<(), String> {
+pub(super) fn modes(root: &Path, binary: &Path) -> Result<(), String> {
     let mut sums = String::new();
     let mut waiting = vec![root.to_path_buf()];
     while let Some(folder) = waiting.pop() {

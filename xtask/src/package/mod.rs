@@ -1,9 +1,10 @@
 //! `cargo xtask package`: what is given to users, in `target/package`.
 //!
 //! # What
-//! A Debian package ([`deb`]), a static binary, the sources with all that they are built from
-//! ([`source`]), a wheel of the Python package ([`wheel`]), and what is in the binary
-//! ([`inventory`]): a bill of materials in the form of CycloneDX, and the texts of the licences.
+//! A Debian package ([`deb`]), two of the C library ([`library`]), a static binary, the sources
+//! with all that they are built from ([`source`]), a wheel of the Python package ([`wheel`]), and
+//! what is in the binary ([`inventory`]): a bill of materials in the form of CycloneDX, and the
+//! texts of the licences.
 //! Everything is of the commit's date, so that two builds of a commit differ in nothing that is
 //! packed here.
 
@@ -12,6 +13,7 @@ mod chroot;
 mod contents;
 mod deb;
 mod inventory;
+mod library;
 mod source;
 mod wheel;
 
@@ -35,6 +37,8 @@ const STATIC: &str = "x86_64-unknown-linux-musl";
 enum Part {
     /// The Debian package.
     Deb,
+    /// The Debian packages of the C library.
+    Library,
     /// The static binary.
     Static,
     /// The sources with their dependencies.
@@ -63,6 +67,9 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Runs the verb.
 pub(crate) fn verb(options: &Options) -> Result<(), String> {
+    if !options.short {
+        check_committed()?;
+    }
     if let Found::Missing(names) = packages::provide_packaging() {
         println!("missing: {names}");
     }
@@ -71,7 +78,6 @@ pub(crate) fn verb(options: &Options) -> Result<(), String> {
         steps.run("Debian package", short);
         return steps.close();
     }
-    check_committed()?;
     let folder = folder()?;
     let wants = |part: Part| options.only.is_empty() || options.only.contains(&part);
     let tries = options.try_them;
@@ -81,6 +87,12 @@ pub(crate) fn verb(options: &Options) -> Result<(), String> {
     if wants(Part::Deb) && tries {
         let deb = deb::path(&folder);
         steps.run("Debian package, tried", || outcome(chroot::try_debian(&folder, &deb)));
+    }
+    if wants(Part::Library) {
+        steps.run("C library", || outcome(library::build(&folder)));
+    }
+    if wants(Part::Library) && tries {
+        steps.run("C library, tried", || outcome(chroot::try_library(&folder)));
     }
     if wants(Part::Static) {
         steps.run("static binary", || outcome(build_static(&folder)));
@@ -132,7 +144,7 @@ pub(crate) fn short() -> Outcome {
         let deb = deb::build(&folder, &crate::conform::debug_command(), &inventory, "-Zgzip")?;
         contents::check(&folder, &deb)?;
         // The author of a commit on a developer's machine may have any address.
-        let lintian = deb::lint(&deb, "bogus-mail-host")?;
+        let lintian = deb::lint(&[&deb], "bogus-mail-host")?;
         inventory.check_sbom().map(|linked| format!("{}; {lintian}; {linked}", described(&deb)))
     });
     outcome(made)
@@ -143,7 +155,7 @@ fn build_deb(folder: &Path) -> Result<String, String> {
     let deb = deb::build(folder, &command, &Inventory::read()?, "-Zxz")?;
     let remark = described(&deb);
     contents::check(folder, &deb)?;
-    deb::lint(&deb, "").map(|lintian| format!("{remark}; {lintian}"))
+    deb::lint(&[&deb], "").map(|lintian| format!("{remark}; {lintian}"))
 }
 
 fn build_static(folder: &Path) -> Result<String, String> {

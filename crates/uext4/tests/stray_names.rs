@@ -54,7 +54,8 @@ fn image(options: &str) -> (Arc<MemoryDevice>, Vec<String>) {
         let name = format!("He{n:05}\u{fe0f}");
         let (hash, whole) = hashes(&volume, name.as_bytes());
         // The leaf of the name before has the other hash as well: leaves begin with a name's hash.
-        let (before, old) = by_hash.range(..=whole).next_back().unwrap();
+        // None is before where the hash is the smallest: the seed is the image's, and random.
+        let Some((before, old)) = by_hash.range(..=whole).next_back() else { continue };
         // Where both hashes lie together the name is no stray.
         let is_stray = by_hash.range(hash.min(*before)..hash.max(*before)).count() > 200;
         if is_stray {

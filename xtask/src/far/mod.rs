@@ -32,9 +32,9 @@ pub(crate) struct Arguments {
     /// Folder of the images, on the disk that the local image is to be measured on.
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Only the places or syncs with this in their name.
-    #[arg(long, value_name = "TEXT", default_value = "")]
-    only: String,
+    /// Only places with one of these in their name; may be given several times.
+    #[arg(long, value_name = "TEXT")]
+    only: Vec<String>,
 }
 
 /// The programs that are measured, and the folder of the images.
@@ -56,10 +56,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         return Err(format!("far: {why}"));
     }
     let mut places: Vec<&Place> =
-        place::ALL.iter().filter(|place| place.name.contains(&arguments.only)).collect();
+        place::ALL.iter().filter(|place| is_wanted(place, &arguments.only)).collect();
     if places.is_empty() {
-        return Err(format!("far: no place has {:?} in its name", arguments.only));
+        return Err(format!("far: no place has {} in its name", arguments.only.join(" or ")));
     }
+    println!("mounts by io_uring: {}", if has_rings() { "yes" } else { "no" });
     let stage = Stage::make(arguments)?;
     let (mut times, mut ratios) = (Figures::of(&places), Figures::of(&places));
     for round in 1..=arguments.rounds {
@@ -79,6 +80,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     times.print("seconds");
     ratios.print("syncs");
     Ok(())
+}
+
+fn is_wanted(place: &Place, only: &[String]) -> bool {
+    only.is_empty() || only.iter().any(|text| place.name.contains(text))
+}
+
+/// Whether the kernel takes requests of mounts by io_uring, which uext4 then does by itself.
+fn has_rings() -> bool {
+    let parameter = std::fs::read_to_string("/sys/module/fuse/parameters/enable_uring");
+    parameter.is_ok_and(|value| value.trim() == "Y")
 }
 
 impl Drop for Stage {

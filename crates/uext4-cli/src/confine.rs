@@ -3,7 +3,7 @@
 //! Threat: an image or a program on the mount makes a thread of the daemon run the attacker's code.
 //! That thread has the image and the connection to the kernel, and is to have nothing else: no
 //! other file, no program, no network, no other process, no mount. With an image on a network block
-//! device it has the port of that server, and sockets.
+//! device it has the port of that server, and sockets; with one of Ceph, sockets.
 //!
 //! What: a [`Confinement`] is Landlock, for the calling thread and those that it starts: no file
 //! can be opened but a few, no TCP port used, no signal sent to others; and they lose rights of
@@ -13,7 +13,8 @@
 //!
 //! Not covered: requests of io_uring pass seccomp by, so that a socket of another kind than TCP can
 //! be had through a ring. What was open before stays open: the image, standard error in the
-//! foreground, the socket of the service manager. The system's log can be written to.
+//! foreground, the socket of the service manager. The system's log can be written to. Threads of
+//! librados, of an image of Ceph, are there before: seccomp holds for them, Landlock does not.
 //!
 //! Invariants: a kernel that lacks one of them, or a part of it, goes on without; the log says so
 //! at its level of debugging.

@@ -1,10 +1,12 @@
-//! Images on network block devices: `nbd://HOST/EXPORT` and `nbd+unix:///EXPORT?socket=PATH`.
-//! Of others it is told how they are reached.
+//! Images on network block devices: `nbd://HOST/EXPORT`, `nbd+unix:///EXPORT?socket=PATH`, and
+//! `rbd:POOL/IMAGE`.
 
+use std::io;
 use std::sync::{Arc, OnceLock};
 
-use uext4_device::{Access, Device, FileOptions, PartDevice, SharedDevice};
+use uext4_device::{Access, FileOptions, PartDevice, SharedDevice};
 use uext4_nbd::{NbdDevice, NbdEvent, NbdOptions, NbdUri};
+use uext4_rbd::RbdName;
 
 use crate::failure::{At, Failure, Result, Why};
 use crate::place::Place;
@@ -29,9 +31,23 @@ pub(crate) fn open(
     place: Place,
     options: &FileOptions,
 ) -> Result<SharedDevice> {
-    if rbd::is_meant(uri) {
-        return Err(Failure::line(&rbd::way(verb, uri)));
+    let device = match RbdName::is_meant(uri) {
+        true => rbd::open(verb, image, uri, options)?,
+        false => export(verb, image, uri, options)?,
+    };
+    if place.offset == 0 && place.len.is_none() {
+        return Ok(device);
     }
+    let there = device.len();
+    let past = || Why::new(format!("offset {} is not inside its {there} bytes", place.offset));
+    let left = there.checked_sub(place.offset).filter(|left| *left > 0);
+    let left = left.ok_or_else(past).at(verb, image)?;
+    let len = place.len.unwrap_or(left).min(left);
+    Ok(Arc::new(PartDevice::new(device, place.offset..place.offset + len)))
+}
+
+/// Opens a whole export.
+fn export(verb: &str, image: &Image, uri: &str, options: &FileOptions) -> Result<SharedDevice> {
     let line = |error: &dyn std::fmt::Display| Failure::line(&format!("{verb}: {error}"));
     let uri: NbdUri = uri.parse().map_err(|error| line(&error))?;
     let (of, named) = (verb.to_owned(), image.to_string());
@@ -39,23 +55,36 @@ pub(crate) fn open(
         read_only: options.access == Access::ReadOnly,
         timeout: options.nbd_timeout,
         tell: Some(Arc::new(move |event| tell(&of, &named, event))),
-        on_thread: ON_THREAD.get().cloned(),
+        on_thread: on_thread(),
         ..NbdOptions::new()
     };
     let device = NbdDevice::open(&uri, nbd).map_err(|error| line(&error))?;
     if let Some(notice) = device.notice() {
         remark(&format!("{verb}: {image}: {notice}"));
     }
-    let there = device.len();
-    let device: SharedDevice = Arc::new(device);
-    if place.offset == 0 && place.len.is_none() {
-        return Ok(device);
+    Ok(Arc::new(device))
+}
+
+/// What threads of network block devices do first; see [`on_threads`].
+pub(crate) fn on_thread() -> Option<Arc<dyn Fn() + Send + Sync>> {
+    ON_THREAD.get().cloned()
+}
+
+/// A URI that does not depend on the working directory; as it is, if it is a bad one.
+pub(crate) fn absolute(uri: &str) -> io::Result<String> {
+    if let Ok(name) = uri.parse::<RbdName>() {
+        return Ok(name.absolute()?.to_string());
     }
-    let past = || Why::new(format!("offset {} is not inside its {there} bytes", place.offset));
-    let left = there.checked_sub(place.offset).filter(|left| *left > 0);
-    let left = left.ok_or_else(past).at(verb, image)?;
-    let len = place.len.unwrap_or(left).min(left);
-    Ok(Arc::new(PartDevice::new(device, place.offset..place.offset + len)))
+    Ok(match uri.parse::<NbdUri>() {
+        Ok(uri) => uri.absolute()?.to_string(),
+        Err(_) => uri.to_owned(),
+    })
+}
+
+/// Whether the daemon of a mount needs sockets of the Internet for an image: those of NBD are made
+/// anew when a server is reached again, and those of Ceph by threads that librados has by then.
+pub(crate) fn needs_sockets(image: &Image) -> bool {
+    port(image).is_some() || image.uri().is_some_and(RbdName::is_meant)
 }
 
 /// The port of the server of an image, if it is one of TCP.

@@ -1,30 +1,54 @@
 //! Images of Ceph's block device by their names: `rbd:POOL/IMAGE[@SNAPSHOT]`.
 //!
-//! They are reached by an NBD server that knows them; see docs/rbd.md.
+//! A build without librbd reaches them by an NBD server that knows them; see docs/rbd.md.
 
-/// What Ceph's and qemu's names begin with.
-const SCHEME: &str = "rbd:";
+use uext4_device::{Access, FileOptions, SharedDevice};
+use uext4_rbd::{RbdName, RbdOptions};
 
-/// Whether a text is meant as such a name, good or bad.
-pub(crate) fn is_meant(text: &str) -> bool {
-    text.starts_with(SCHEME)
-}
+use crate::failure::{Failure, Result};
+use crate::network;
+use crate::spec::Image;
+use crate::verbosity::remark;
 
-/// Whether it names an image: what follows the image's own name are settings of qemu.
+/// Whether a text names an image.
 pub(crate) fn is_name(text: &str) -> bool {
-    let name = text.strip_prefix(SCHEME).and_then(|name| name.split(':').next());
-    let parts = name.and_then(|name| name.split_once('/'));
-    parts.is_some_and(|(pool, image)| !pool.is_empty() && !image.is_empty())
+    text.parse::<RbdName>().is_ok()
 }
 
-/// How an image is reached that was given to a verb by such a name.
-pub(crate) fn way(verb: &str, text: &str) -> String {
-    if !is_name(text) {
-        return format!("{verb}: {text}: is not of the form rbd:POOL/IMAGE[@SNAPSHOT]");
+/// Opens a whole image.
+pub(crate) fn open(
+    verb: &str,
+    image: &Image,
+    text: &str,
+    options: &FileOptions,
+) -> Result<SharedDevice> {
+    let line = |error: &dyn std::fmt::Display| Failure::line(&format!("{verb}: {error}"));
+    let name: RbdName = text.parse().map_err(|error| line(&error))?;
+    if !uext4_rbd::IS_BUILT {
+        return Err(Failure::line(&way(verb, &name)));
     }
+    let (of, named) = (verb.to_owned(), image.to_string());
+    let rbd = RbdOptions {
+        read_only: options.access == Access::ReadOnly,
+        timeout: options.nbd_timeout,
+        tell: Some(std::sync::Arc::new(move |event: &str| match &*of {
+            "mount" => tracing::error!("mount: {named}: {event}"),
+            _ => remark(&format!("{of}: {named}: {event}")),
+        })),
+        on_thread: network::on_thread(),
+    };
+    let opened = uext4_rbd::open(&name, rbd).map_err(|error| line(&error))?;
+    if let Some(notice) = opened.notice {
+        remark(&format!("{verb}: {image}: {notice}"));
+    }
+    Ok(opened.device)
+}
+
+/// How an image is reached without librbd.
+fn way(verb: &str, name: &RbdName) -> String {
     format!(
-        "{verb}: {text}: is reached by two commands: `qemu-nbd --persistent --shared=8 \
-         --socket=SOCKET --format=raw {text}`, and then `uext4 {verb} \
+        "{verb}: {name}: is reached by two commands: `qemu-nbd --persistent --shared=8 \
+         --socket=SOCKET --format=raw {name}`, and then `uext4 {verb} \
          nbd+unix:///?socket=SOCKET` (docs/rbd.md)"
     )
 }

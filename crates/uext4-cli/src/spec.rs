@@ -15,8 +15,10 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use uext4_nbd::NbdUri;
+use uext4_rbd::RbdName;
 
 use crate::failure::Why;
+use crate::network;
 use crate::rbd;
 
 /// Where in a file a file system lies.
@@ -60,7 +62,7 @@ impl Image {
         match Part::parse(&words) {
             Some(part) => image(part),
             // A snapshot is a part of an image's name.
-            None if whole.path.to_str().is_some_and(rbd::is_meant) => whole,
+            None if whole.path.to_str().is_some_and(RbdName::is_meant) => whole,
             None => Some(image(Part::Unclear(words.into()))).filter(Self::exists).unwrap_or(whole),
         }
     }
@@ -72,9 +74,8 @@ impl Image {
 
     /// The same under a name that does not depend on the working directory.
     pub(crate) fn absolute(&self) -> io::Result<Self> {
-        let path = match self.uri().map(str::parse::<NbdUri>) {
-            Some(Ok(uri)) => uri.absolute()?.to_string().into(),
-            Some(Err(_)) => self.path.clone(),
+        let path = match self.uri() {
+            Some(uri) => network::absolute(uri)?.into(),
             None => self.path.canonicalize()?,
         };
         Ok(Self { path, ..self.clone() })
@@ -184,7 +185,7 @@ impl fmt::Display for Location {
 
 /// Whether a text is meant as the name of a network block device, good or bad.
 fn is_network(text: &str) -> bool {
-    NbdUri::is_meant(text) || rbd::is_meant(text)
+    NbdUri::is_meant(text) || RbdName::is_meant(text)
 }
 
 /// All ways to cut `name` at a `:/`, and at a final `:`.

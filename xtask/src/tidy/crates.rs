@@ -20,6 +20,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("uext4-device", &["uext4-options"]),
     // TLS and URIs stay out of the crate of all other devices.
     ("uext4-nbd", &["uext4-device"]),
+    ("uext4-rbd", &["uext4-device"]),
     // The scheduler with the feature `simulate` only.
     ("uext4", &["uext4-ondisk", "uext4-options", "uext4-device", "uext4-schedule"]),
     ("uext4-mkfs", &["uext4-ondisk", "uext4-device"]),
@@ -42,6 +43,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "uext4-options",
             "uext4-device",
             "uext4-nbd",
+            "uext4-rbd",
             "uext4",
             "uext4-mkfs",
             "uext4-resize",

@@ -115,8 +115,13 @@ pub(crate) const RULES: &[Rule] = &[
 ];
 
 /// Where `unsafe` may stand: the device crate, and the foreign interfaces when they exist.
-const UNSAFE_ALLOWED: &[&str] =
-    &["crates/uext4-device/", "crates/uext4-capi/", "crates/uext4-python/", "integrations/"];
+const UNSAFE_ALLOWED: &[&str] = &[
+    "crates/uext4-device/",
+    "crates/uext4-rbd/",
+    "crates/uext4-capi/",
+    "crates/uext4-python/",
+    "integrations/",
+];
 
 fn unsafe_stands_apart(source: &Source) -> Found {
     if source.is_in(UNSAFE_ALLOWED) {

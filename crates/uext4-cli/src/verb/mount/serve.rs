@@ -81,11 +81,9 @@ pub(super) fn serve(args: &Args, options: Options) -> Result<()> {
     let keeper = (fuse.sandbox && !is_other).then(|| Keeper::start(dir).map(Arc::new)).transpose();
     let keeper = keeper.at("mount", "the keeper")?;
     let log = journal_path(&engine).map(|path| Image::parse(path.as_os_str()));
-    let ports: Vec<u16> = [Some(&spec), Some(store), log.as_ref()]
-        .into_iter()
-        .flatten()
-        .filter_map(network::port)
-        .collect();
+    let images = [Some(&spec), Some(store), log.as_ref()].into_iter().flatten();
+    let ports: Vec<u16> = images.clone().filter_map(network::port).collect();
+    let has_network = images.clone().any(network::needs_sockets);
     let written = [Some(store), log.as_ref()].into_iter().flatten().map(|image| &*image.path);
     let base = overlay.as_ref().map(|_| &*spec.path);
     let sandbox = || Confinement::new(written, base, &ports).map(Arc::new);
@@ -102,7 +100,7 @@ pub(super) fn serve(args: &Args, options: Options) -> Result<()> {
         network::on_threads(move || confinement.enter());
     }
     let volume = open(&spec, overlay.as_ref(), engine, device, confinement.as_deref())?;
-    fuse.attached = confinement.map(|files| confined(keeper.clone(), files, !ports.is_empty()));
+    fuse.attached = confinement.map(|files| confined(keeper.clone(), files, has_network));
     if write_protected {
         // As mount(8) does.
         remark(&format!("mount: {store}: write-protected, mounted read-only"));

@@ -76,6 +76,7 @@ const CEPH: &[(&str, &str, &str)] = &[
         "/usr/lib/x86_64-linux-gnu/qemu/block-rbd.so",
         "images of Ceph by qemu-nbd",
     ),
+    ("librbd-dev", "/usr/include/rbd/librbd.h", "images of Ceph by librbd"),
 ];
 
 /// What `cargo xtask package` needs, and the step of the tests that packs.

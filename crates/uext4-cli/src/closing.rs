@@ -2,7 +2,7 @@
 //!
 //! umount(8) and `fusermount3 -u` return when the kernel has let go; the daemon may still be
 //! writing back. The next mount of the image waits for it and says so, but does not wait for a
-//! mount that is in use.
+//! mount that is in use. For an image of Ceph the wait is `uext4_rbd`'s.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -20,7 +20,7 @@ use crate::spec::Image;
 use crate::verbosity::remark;
 
 /// Longest wait: a device that takes longer for what a cache holds has a holder of its own time.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// The same for a reader that ends with the pipe it wrote to.
 const END_OF_PIPE: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(20);
@@ -78,7 +78,7 @@ fn is_held(path: &Path, writing: bool) -> io::Result<bool> {
 }
 
 /// Whether a mount that can be seen has it: one of ours, or one that the kernel made of the device.
-fn is_mounted(image: &Image) -> bool {
+pub(crate) fn is_mounted(image: &Image) -> bool {
     let device = fs::metadata(&image.path).ok().filter(|found| found.file_type().is_block_device());
     if let Some(device) = device
         && mountinfo::of_device(device.rdev()).is_ok_and(|mount| mount.is_some())

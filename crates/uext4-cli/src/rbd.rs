@@ -2,9 +2,13 @@
 //!
 //! A build without librbd reaches them by an NBD server that knows them; see docs/rbd.md.
 
-use uext4_device::{Access, FileOptions, SharedDevice};
-use uext4_rbd::{RbdName, RbdOptions};
+use std::sync::Arc;
+use std::time::Duration;
 
+use uext4_device::{Access, FileOptions, SharedDevice};
+use uext4_rbd::{RbdEvent, RbdName, RbdOptions};
+
+use crate::closing;
 use crate::failure::{Failure, Result};
 use crate::network;
 use crate::spec::Image;
@@ -31,8 +35,12 @@ pub(crate) fn open(
     let rbd = RbdOptions {
         read_only: options.access == Access::ReadOnly,
         timeout: options.nbd_timeout,
-        tell: Some(std::sync::Arc::new(move |event: &str| match &*of {
-            "mount" => tracing::error!("mount: {named}: {event}"),
+        // A mount of this host is not about to close it.
+        closing: if closing::is_mounted(image) { Duration::ZERO } else { closing::PATIENCE },
+        tell: Some(Arc::new(move |event| match event {
+            RbdEvent::GivenUp { .. } if of == "mount" => {
+                tracing::error!("mount: {named}: {event}");
+            }
             _ => remark(&format!("{of}: {named}: {event}")),
         })),
         on_thread: network::on_thread(),

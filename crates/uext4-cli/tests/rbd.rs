@@ -1,7 +1,8 @@
 //! Images of Ceph by librbd, in a build with the feature `rbd`. A part of `cargo xtask remote`.
 //!
 //! Fault model: mounts that are killed (`uext4_sim::remote`), a store that is killed or stands
-//! still, a second writer, a lock that is taken from a mount, names of nothing. Judges: e2fsck and
+//! still, a second writer, a lock that is taken from a mount, a host that is suspended until its
+//! fence is gone, an image that is cut off, names of nothing. Judges: e2fsck and
 //! the model of the load on a copy by `rbd export`. Not covered: a loss of power of the stores, a
 //! network that is cut.
 
@@ -16,7 +17,7 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ceph::{Cluster, without_cluster};
 use common::nbd::{LEN, all_verbs, inside};
@@ -27,6 +28,10 @@ use uext4_sim::remote::{Export, kill_mount, kill_servers};
 /// How often a mount, and the store, is killed.
 const MOUNT_KILLS: u64 = 10;
 const STORE_KILLS: u32 = 3;
+/// Where images with faults are kept.
+const KEEP: &str = env!("CARGO_TARGET_TMPDIR");
+/// In seconds.
+const YEAR: u64 = 31_556_952;
 
 /// A step with its time, in a line.
 fn step(name: &str, what: impl FnOnce() -> Result<String, String>) {
@@ -55,12 +60,16 @@ fn librbd() {
     });
     step("a snapshot", || snapshot(&scratch, &image));
     step("two writers", || two_writers(&scratch, &image));
+    step("a client without the lock", || open_to_write(&scratch, &image));
+    step("settings of an image", || fences(&image));
+    step("a host that is suspended", || suspended(&scratch, &mut image));
     step("a lock that is taken", || taken(&scratch, &mut image));
     step("a store that stands still", || still(&scratch, &mut image));
+    step("an image that is cut off", || cut_off(&scratch, &mut image));
     step("mounts killed", || {
         let (mut operations, mut syncs) = (0, 0);
         for seed in 1..=MOUNT_KILLS {
-            let round = kill_mount(Path::new(UEXT4), seed, &mut image)?;
+            let round = kill_mount(Path::new(UEXT4), seed, &mut image, Path::new(KEEP))?;
             if !round.faults.is_empty() {
                 return Err(format!("{}: {}", round.what, round.faults.join("; ")));
             }
@@ -70,7 +79,10 @@ fn librbd() {
         Ok(format!("{MOUNT_KILLS} rounds, {operations} operations, {syncs} syncs, 0 faults"))
     });
     step("the store killed", || {
-        let round = kill_servers(Path::new(UEXT4), 41, STORE_KILLS, &mut image)?;
+        // A mount that a store has missed after its start is given up.
+        image.kill();
+        image.start()?;
+        let round = kill_servers(Path::new(UEXT4), 41, STORE_KILLS, &mut image, Path::new(KEEP))?;
         match round.faults.is_empty() {
             true => Ok(format!("{} operations, {} syncs, 0 faults", round.operations, round.syncs)),
             false => Err(format!("{}: {}", round.what, round.faults.join("; "))),
@@ -144,7 +156,9 @@ impl Export for Image<'_> {
 
     fn start(&mut self) -> Result<(), String> {
         let mut command = without_cluster("ceph-osd");
-        command.args(["-f", "-i", "0", "--conf"]).arg(self.cluster.conf());
+        // Clusters have 30 s by themselves; the one of this test has less.
+        command.args(["-f", "-i", "0", "--osd-client-watch-timeout=30", "--conf"]);
+        command.arg(self.cluster.conf());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         self.store = Some(command.spawn().map_err(|error| error.to_string())?);
         // This waits until it serves.
@@ -192,7 +206,8 @@ fn names(scratch: &Scratch, cluster: &Cluster) -> Result<String, String> {
 
 /// A snapshot of a mounted image shows what was synced, and can only be read.
 fn snapshot(scratch: &Scratch, image: &Image<'_>) -> Result<String, String> {
-    let mount = Mounted::new(&image.name(), &scratch.path("mnt"), "");
+    // A look at the lock each second.
+    let mount = Mounted::new(&image.name(), &scratch.path("mnt"), "nbd_timeout=4");
     synced(&mount.path("file"), b"kept");
     image.cluster.run("rbd", &["snap", "create", &format!("{}@snap", image.spec())])?;
     fs::remove_file(mount.path("file")).unwrap();
@@ -224,16 +239,119 @@ fn two_writers(scratch: &Scratch, image: &Image<'_>) -> Result<String, String> {
     assert_eq!(run_ok(["cat".into(), inside(&name, "/synced")]), b"there");
     kill_process(Pid::from_raw(mount.daemon()).unwrap(), Signal::KILL).unwrap();
     let begin = Instant::now();
-    run_ok(["mkdir".into(), inside(&name, "/new")]);
+    run_ok(["-q".into(), "mkdir".into(), inside(&name, "/new")]);
     let missed = begin.elapsed().as_secs_f64();
     mount.end();
     assert_eq!(run_ok(["cat".into(), inside(&name, "/synced")]), b"there");
     Ok(format!("3 refused by name in {refused:.1} s; one that was killed missed in {missed:.1} s"))
 }
 
+/// One that has not written yet has no lock, and would get it.
+fn open_to_write(scratch: &Scratch, image: &Image<'_>) -> Result<String, String> {
+    let socket = scratch.path("qemu.sock");
+    let mut server = without_cluster("qemu-nbd");
+    server.args(["--persistent", "--format=raw", "--socket"]).arg(&socket).arg(image.name());
+    let mut server = server.spawn().map_err(|error| format!("qemu-nbd: {error}"))?;
+    wait_until("the server listens", || socket.exists());
+    let name = image.name().into_os_string();
+    let begin = Instant::now();
+    let new = inside(&name, "/by-hand");
+    run_fails(["-q".into(), "mkdir".into(), new.clone()], "has it open to write");
+    let refused = begin.elapsed().as_secs_f64();
+    // One that ends meanwhile is waited for.
+    let mut mkdir = Command::new(UEXT4);
+    let mut mkdir = mkdir.args(["-q", "mkdir"]).arg(&new).spawn().unwrap();
+    kill_process(Pid::from_child(&server), Signal::TERM).unwrap();
+    let _ = server.wait();
+    assert!(mkdir.wait().unwrap().success());
+    Ok(format!("refused by name after {refused:.1} s, and let in when it is gone"))
+}
+
+/// A writer that was missed is fenced; settings that say otherwise are not followed.
+fn fences(image: &Image<'_>) -> Result<String, String> {
+    let on_break = "rbd_blocklist_on_break_lock";
+    let name = image.named(&format!(":{on_break}=false"));
+    run_ok(["mkdir".into(), inside(&name, "/own-setting")]);
+    let config = |words: &[&str]| image.cluster.run("rbd", &[&["config"], words].concat());
+    config(&["image", "set", &image.spec(), on_break, "false"])?;
+    let name = image.name().into_os_string();
+    run_fails(["mkdir".into(), inside(&name, "/x")], &format!("{on_break} is false for it"));
+    run_ok(["ls".into(), inside(&name, "/")]);
+    config(&["image", "rm", &image.spec(), on_break])?;
+    Ok("an image that lets no client be fenced is not written".into())
+}
+
+/// A host that stands still while another one has the image, until it is not fenced any more.
+/// librbd takes the lock again there, without a word.
+fn suspended(scratch: &Scratch, image: &mut Image<'_>) -> Result<String, String> {
+    let (mounted, daemon, log) = foreground(scratch, image, "nbd_timeout=20");
+    synced(&mounted.path("before-sleep"), b"kept");
+    let pid = Pid::from_child(&daemon);
+    kill_process(pid, Signal::STOP).unwrap();
+    let name = image.name().into_os_string();
+    run_ok(["-q".into(), "mkdir".into(), inside(&name, "/meanwhile")]);
+    // A line for each: its address, and until when.
+    let listed = image.cluster.run("ceph", &["osd", "blocklist", "ls"])?;
+    let fenced: Vec<_> = listed.lines().filter_map(|line| line.split_once(' ')).collect();
+    let last = fenced.iter().map(|(_, until)| *until).max().unwrap();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() / YEAR + 1970;
+    assert!(year(last) >= now + 9, "{listed}");
+    for (address, _) in &fenced {
+        image.cluster.run("ceph", &["osd", "blocklist", "rm", address])?;
+    }
+    let before = scratch.path("before");
+    image.copy_to(&before)?;
+    kill_process(pid, Signal::CONT).unwrap();
+    let after = File::create(mounted.path("after-sleep")).and_then(|mut file| {
+        file.write_all(b"not kept")?;
+        file.sync_all()
+    });
+    assert!(after.is_err(), "written over the other one's file system");
+    ended(mounted, daemon);
+    image.copy_to(&scratch.path("copy"))?;
+    let same = fs::read(&before).unwrap() == fs::read(scratch.path("copy")).unwrap();
+    assert!(same, "the image was changed");
+    assert_clean(&scratch.path("copy"));
+    run_ok(["ls".into(), inside(&name, "/meanwhile")]);
+    Ok(format!("fenced until {last}; without the fence: {}", line(&log, "given up")))
+}
+
+/// The year at the start of a date.
+fn year(date: &str) -> u64 {
+    date.get(..4).and_then(|year| year.parse().ok()).unwrap()
+}
+
+/// librbd cuts writes off at the end of an image that has become shorter, and calls them done.
+fn cut_off(scratch: &Scratch, image: &mut Image<'_>) -> Result<String, String> {
+    image.make(LEN)?;
+    run_ok(["-q".into(), "mkfs".into(), image.name().into_os_string()]);
+    let (mounted, daemon, log) = foreground(scratch, image, "nbd_timeout=20");
+    synced(&mounted.path("file"), b"kept");
+    image.cluster.run(
+        "rbd",
+        &["resize", "--no-progress", "--allow-shrink", "--size", "32", &image.spec()],
+    )?;
+    let after = File::create(mounted.path("after")).and_then(|mut file| {
+        file.write_all(b"not kept")?;
+        file.sync_all()
+    });
+    assert!(after.is_err());
+    ended(mounted, daemon);
+    Ok(line(&log, "given up"))
+}
+
+/// Ends a mount that was given up. Its process ends as every other one.
+fn ended(mounted: Mounted, mut daemon: Child) {
+    // What another one has left may be called clean.
+    run(["umount".as_ref(), mounted.dir.as_os_str()]);
+    mounted.forget();
+    let status = daemon.wait().unwrap();
+    assert!(status.code().is_some(), "{status}");
+}
+
 /// A mount whose client is fenced fails, and writes nothing more.
 fn taken(scratch: &Scratch, image: &mut Image<'_>) -> Result<String, String> {
-    let (mounted, mut daemon, log) = foreground(scratch, image, "nbd_timeout=20");
+    let (mounted, daemon, log) = foreground(scratch, image, "nbd_timeout=20");
     synced(&mounted.path("before"), b"kept");
     let locks = image.cluster.run("rbd", &["lock", "ls", &image.spec(), "--format", "json"])?;
     let locks: serde_json::Value = serde_json::from_str(&locks).unwrap();
@@ -247,16 +365,13 @@ fn taken(scratch: &Scratch, image: &mut Image<'_>) -> Result<String, String> {
     let noticed = begin.elapsed().as_secs_f64();
     // Another one has it by now.
     let name = image.name().into_os_string();
-    run_ok(["mkdir".into(), inside(&name, "/taken")]);
+    run_ok(["-q".into(), "mkdir".into(), inside(&name, "/taken")]);
     let after = File::create(mounted.path("after")).and_then(|mut file| {
         file.write_all(b"not kept")?;
         file.sync_all()
     });
     assert!(after.is_err());
-    // What the other one has left may be called clean.
-    run(["umount".as_ref(), mounted.dir.as_os_str()]);
-    mounted.forget();
-    let _ = daemon.wait();
+    ended(mounted, daemon);
     assert_eq!(run_ok(["cat".into(), inside(&name, "/before")]), b"kept");
     image.copy_to(&scratch.path("copy"))?;
     assert_clean(&scratch.path("copy"));
@@ -282,7 +397,8 @@ fn still(scratch: &Scratch, image: &mut Image<'_>) -> Result<String, String> {
     let ended = begin.elapsed().as_secs_f64();
     assert!(String::from_utf8_lossy(&said.stderr).contains("was not synced is lost"), "{said:?}");
     mounted.forget();
-    let _ = daemon.wait();
+    let status = daemon.wait().unwrap();
+    assert!(status.code().is_some(), "{status}");
     kill_process(store, Signal::CONT).unwrap();
     let name = image.name().into_os_string();
     assert_eq!(run_ok(["cat".into(), inside(&name, "/early")]), b"here");

@@ -1,15 +1,23 @@
 //! A connection to a cluster, with one of its pools.
 
-use std::collections::BTreeSet;
+use std::env;
 use std::ffi::{CString, c_char, c_int};
 use std::io;
 use std::ptr::{null, null_mut};
-use std::slice;
 use std::time::Duration;
 
+use crate::args::Args;
 use crate::error::Fault;
 use crate::ffi::{self, Handle};
 use crate::name::RbdName;
+
+/// The setting without which librbd would take the lock of a writer that was missed and not have it
+/// fenced (blocklisted).
+pub(crate) const FENCES: (&str, &str) = ("rbd_blocklist_on_break_lock", "true");
+/// How long a client stays fenced: ten years. By itself a cluster would let it in again after an
+/// hour, and a host may be suspended for longer. `rbd_blocklist_expire_seconds` cannot be used:
+/// librados 16 sends that number as a text, which monitors refuse.
+const FENCE_SECONDS: u64 = 315_360_000;
 
 /// A pool of a cluster, or a namespace of one. Its connection ends with it.
 #[derive(Debug)]
@@ -43,12 +51,15 @@ impl Pool {
     /// `CEPH_ARGS`. Each answer of the cluster takes `timeout` at most.
     pub(crate) fn open(name: &RbdName, timeout: Duration) -> Result<Self, Fault> {
         let mut pool = Self { cluster: null_mut(), io: null_mut() };
-        let id = name.setting("id").map(text);
+        let args = env::var_os("CEPH_ARGS").unwrap_or_default();
+        let args = Args::of(&args.to_string_lossy())
+            .map_err(|why| Fault::Refused(format!("CEPH_ARGS: {why}")))?;
+        let id = name.setting("id").or(args.id.as_deref()).map(text);
         let id = id.as_ref().map_or(null(), |id| id.as_ptr());
         // SAFETY: the place for the handle lives during the call, and so does the string.
         answer(unsafe { ffi::rados_create(&raw mut pool.cluster, id) })
             .map_err(Fault::of("librados"))?;
-        pool.read_settings(name, timeout)?;
+        pool.read_settings(name, args.conf.as_deref(), timeout)?;
         // SAFETY: the handle is of `rados_create`.
         answer(unsafe { ffi::rados_connect(pool.cluster) })
             .map_err(Fault::of("no connection to a cluster"))?;
@@ -65,14 +76,22 @@ impl Pool {
         Ok(pool)
     }
 
-    fn read_settings(&self, name: &RbdName, timeout: Duration) -> Result<(), Fault> {
-        let conf = name.setting("conf").map(text);
+    fn read_settings(
+        &self,
+        name: &RbdName,
+        conf: Option<&str>,
+        timeout: Duration,
+    ) -> Result<(), Fault> {
+        let conf = name.setting("conf").or(conf).map(text);
         let path = conf.as_ref().map_or(null(), |conf| conf.as_ptr());
         // SAFETY: the handle is of `rados_create`, the string lives during the call.
         let read = answer(unsafe { ffi::rados_conf_read_file(self.cluster, path) });
         let has_file = read.is_ok();
-        if let (Err(error), Some(_)) = (read, &conf) {
-            return Err(Fault::Failed("its conf", error));
+        match read {
+            Ok(_) => {}
+            // Without a file the settings of the name may do.
+            Err(error) if conf.is_none() && error.raw_os_error() == Some(libc::ENOENT) => {}
+            Err(error) => return Err(Fault::Failed("its conf", error)),
         }
         // SAFETY: the handle is of `rados_create`; no name means CEPH_ARGS.
         answer(unsafe { ffi::rados_conf_parse_env(self.cluster, null()) })
@@ -88,11 +107,11 @@ impl Pool {
             ("log_to_stderr", "false"),
             ("err_to_stderr", "false"),
         ];
-        for (key, value) in ours.into_iter().chain(name.ceph_settings()) {
+        for (key, value) in ours.into_iter().chain(name.ceph_settings()).chain([FENCES]) {
             let (given, to) = (text(key), text(value));
             // SAFETY: the handle is of `rados_create`, the strings live during the call.
             let set = unsafe { ffi::rados_conf_set(self.cluster, given.as_ptr(), to.as_ptr()) };
-            answer(set).map_err(|error| Fault::Refused(format!("{key}={value}: {error}")))?;
+            answer(set).map_err(|error| Fault::Refused(format!("{key}: {error}")))?;
         }
         if !has_file && !self.has_monitor() {
             let why =
@@ -113,63 +132,41 @@ impl Pool {
         answer(found).map_or(true, |_| value[0] != 0)
     }
 
+    /// Has the cluster refuse a client for [`FENCE_SECONDS`] from now on.
+    pub(crate) fn fence(&self, address: &str) -> io::Result<()> {
+        if !address.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".:/[]%".contains(&byte)) {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let add = r#""prefix": "osd blocklist", "blocklistop": "add""#;
+        let command =
+            text(&format!(r#"{{{add}, "addr": "{address}", "expire": {FENCE_SECONDS}.0}}"#));
+        let commands = [command.as_ptr()];
+        // SAFETY: the handle is connected; the strings live during the call, and no answer is
+        // wanted.
+        let done = unsafe {
+            ffi::rados_mon_command(
+                self.cluster,
+                commands.as_ptr(),
+                commands.len(),
+                null(),
+                0,
+                null_mut(),
+                null_mut(),
+                null_mut(),
+                null_mut(),
+            )
+        };
+        answer(done).map(drop)
+    }
+
+    /// For functions of librados.
+    pub(crate) fn cluster(&self) -> Handle {
+        self.cluster
+    }
+
     /// For functions of librbd.
     pub(crate) fn io(&self) -> Handle {
         self.io
-    }
-
-    /// Clients that watch an object and answer a question without content within a time, by their
-    /// numbers. Watchers of the header of an image look at it again when they hear that.
-    pub(crate) fn answering(&self, object: &str, time: Duration) -> io::Result<BTreeSet<u64>> {
-        let (mut reply, mut reply_len) = (null_mut(), 0);
-        let time = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let object = text(object);
-        // SAFETY: the handle is of `rados_ioctx_create`; strings and places live during the call.
-        let asked = answer(unsafe {
-            ffi::rados_notify2(
-                self.io,
-                object.as_ptr(),
-                null(),
-                0,
-                time,
-                &raw mut reply,
-                &raw mut reply_len,
-            )
-        });
-        // Those who did not answer are in the reply as well.
-        if let Err(error) = asked
-            && error.raw_os_error() != Some(libc::ETIMEDOUT)
-        {
-            return Err(error);
-        }
-        let (mut acks, mut count, mut silent, mut silent_count) = (null_mut(), 0, null_mut(), 0);
-        if reply.is_null() {
-            return Ok(BTreeSet::new());
-        }
-        // SAFETY: the buffer is of `rados_notify2`, with its length; the places live long enough.
-        let decoded = answer(unsafe {
-            ffi::rados_decode_notify_response(
-                reply,
-                reply_len,
-                &raw mut acks,
-                &raw mut count,
-                &raw mut silent,
-                &raw mut silent_count,
-            )
-        });
-        let mut found = BTreeSet::new();
-        if decoded.is_ok() {
-            if !acks.is_null() {
-                // SAFETY: librados has made an array of that many, which nobody else has.
-                let acks = unsafe { slice::from_raw_parts(acks, count) };
-                found.extend(acks.iter().map(|ack| ack.notifier_id));
-            }
-            // SAFETY: both arrays are of `rados_decode_notify_response`, and are not used again.
-            unsafe { ffi::rados_free_notify_response(acks, count, silent) };
-        }
-        // SAFETY: the buffer is of `rados_notify2`, and is not used again.
-        unsafe { ffi::rados_buffer_free(reply) };
-        decoded.map(|_| found)
     }
 }
 

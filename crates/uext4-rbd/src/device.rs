@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Sender, SyncSender, channel, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -14,18 +14,21 @@ use uext4_device::{
 use crate::cluster::Pool;
 use crate::error::Fault;
 use crate::health::Health;
+use crate::hold::Hold;
 use crate::image::Image;
 use crate::lock;
 use crate::name::RbdName;
-use crate::options::RbdOptions;
+use crate::options::{RbdEvent, RbdOptions, Tell};
 use crate::requests::{self, Change};
 
 /// An image of Ceph, as a device.
 pub(crate) struct RbdDevice {
     image: Arc<Image>,
     health: Arc<Health>,
+    /// Of a writer.
+    hold: Option<Arc<Hold>>,
     flushes: FlushLatch,
-    /// Looks at the lock; told to end by its sender.
+    /// Looks at the lock and the length; told to end by its sender.
     keeper: Option<(Sender<()>, JoinHandle<()>)>,
     name: String,
     len: u64,
@@ -52,7 +55,7 @@ impl RbdDevice {
         name: &RbdName,
         options: RbdOptions,
     ) -> Result<(Self, Option<String>), Fault> {
-        let RbdOptions { read_only, timeout, tell, on_thread } = options;
+        let RbdOptions { read_only, timeout, closing, tell, on_thread } = options;
         let timeout = timeout.clamp(Duration::from_secs(1), Duration::from_hours(24 * 7));
         if name.snapshot().is_some() && !read_only {
             return Err(Fault::Refused(
@@ -60,19 +63,28 @@ impl RbdDevice {
             ));
         }
         let image = Image::open(Pool::open(name, timeout)?, name, read_only)?;
+        let has_lock = image.has_lock().map_err(Fault::of("its features"))?;
+        if has_lock && !read_only {
+            let tell = |event: &RbdEvent| tell.iter().for_each(|tell| tell(event));
+            lock::take(&image, timeout, closing, tell)?;
+        }
+        // Nobody changes it from now on.
         let len = image.len().map_err(Fault::of("its length"))?;
         if len == 0 {
             return Err(Fault::Refused("has no bytes".to_owned()));
         }
-        let has_lock = image.has_lock().map_err(Fault::of("its features"))?;
-        if has_lock && !read_only {
-            lock::take(&image, timeout)?;
-        }
         let is_through = is_through(&image).map_err(Fault::of("its settings"))?;
-        let (image, health) = (Arc::new(image), Arc::new(Health::new(tell)));
+        let hold = match read_only {
+            true => None,
+            false => Some(Arc::new(Hold::new(&image, has_lock, len, timeout)?)),
+        };
+        let first = move || on_thread.iter().for_each(|first| first());
+        let tell = tell.map(|tell| teller(tell, first.clone()));
+        let tell = tell.transpose().map_err(Fault::of("a thread"))?;
         let mut device = Self {
-            image: Arc::clone(&image),
-            health: Arc::clone(&health),
+            image: Arc::new(image),
+            health: Arc::new(Health::new(tell)),
+            hold: hold.clone(),
             flushes: FlushLatch::default(),
             keeper: None,
             name: name.image().to_owned(),
@@ -80,35 +92,60 @@ impl RbdDevice {
             read_only,
             is_through,
         };
-        if has_lock && !read_only {
+        if let Some(hold) = hold {
+            let (image, health) = (Arc::clone(&device.image), Arc::clone(&device.health));
             let (end, told) = channel();
             let keeper = thread::Builder::new().name("rbd-keeper".to_owned());
             let keeper = keeper.spawn(move || {
-                if let Some(first) = on_thread {
-                    first();
-                }
-                lock::keep(&image, &health, timeout, &told);
+                first();
+                hold.keep(&image, &health, &told);
             });
             device.keeper = Some((end, keeper.map_err(Fault::of("a thread"))?));
         }
         let lacks = !has_lock && !read_only;
-        let notice = lacks.then(|| {
-            "the image has no exclusive-lock: a second host is kept out \
-                                    only by mmp"
-                .to_owned()
-        });
-        Ok((device, notice))
+        let notice = "the image has no exclusive-lock: a second host is kept out only by mmp";
+        Ok((device, lacks.then(|| notice.to_owned())))
     }
 
     fn check_change(&self, offset: u64, len: u64) -> io::Result<()> {
         check_write(self.len, self.read_only, offset, len)
     }
 
+    /// Makes a request, if the image is still this client's.
+    fn ask<T>(&self, request: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        about_to_sleep();
+        self.health.of(|| {
+            if let Some(hold) = &self.hold {
+                hold.check(&self.image, &self.health)?;
+            }
+            request()
+        })
+    }
+
+    /// The same for one that changes the image: a part of it may have been cut off.
+    fn ask_to_change(&self, request: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        self.ask(|| {
+            request()?;
+            let hold = self.hold.as_ref();
+            hold.map_or(Ok(()), |hold| hold.check_len(&self.image, &self.health))
+        })
+    }
+
     fn change(&self, offset: u64, len: u64, change: Change) -> io::Result<bool> {
         self.check_change(offset, len)?;
-        about_to_sleep();
-        self.health.of(|| requests::change(&self.image, offset, len, change)).map(|()| true)
+        self.ask_to_change(|| requests::change(&self.image, offset, len, change)).map(|()| true)
     }
+}
+
+/// Starts the thread that tells why a device was given up. It ends with the device's health, and is
+/// not waited for: what hears it may wait for the device.
+fn teller(tell: Tell, first: impl Fn() + Send + 'static) -> io::Result<SyncSender<String>> {
+    let (end, ended) = sync_channel(1);
+    thread::Builder::new().name("rbd-events".to_owned()).spawn(move || {
+        first();
+        ended.iter().for_each(|why| tell(&RbdEvent::GivenUp { why }));
+    })?;
+    Ok(end)
 }
 
 /// Whether no cache is on, that of librbd or one of a plug-in, for this image.
@@ -149,8 +186,7 @@ impl Device for RbdDevice {
 
     fn read_uncached(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         if !self.is_through {
-            about_to_sleep();
-            self.health.of(|| self.image.drop_cache())?;
+            self.ask(|| self.image.drop_cache())?;
         }
         self.read_at(offset, buf)
     }
@@ -172,22 +208,30 @@ impl Device for RbdDevice {
             let len = run.bufs.iter().map(|buf| buf.len() as u64).sum();
             self.check_change(run.offset, len)?;
         }
-        about_to_sleep();
-        self.health.of(|| requests::write(&self.image, writes))
+        self.ask_to_change(|| requests::write(&self.image, writes))
+    }
+
+    fn write_fua(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+        self.write_many_fua(&[WriteRun { offset, bufs: &[buf] }])
+    }
+
+    /// Without a cache a flush would do nothing but wait for the writes of others.
+    fn write_many_fua(&self, writes: &[WriteRun<'_>]) -> io::Result<()> {
+        self.flushes.check()?;
+        self.write_many(writes)?;
+        if self.is_through { Ok(()) } else { self.flush() }
     }
 
     fn read_vectored_at(&self, offset: u64, bufs: &mut [&mut [u8]]) -> io::Result<()> {
         check_read(self.len, offset, bufs.iter().map(|buf| buf.len()).sum())?;
-        about_to_sleep();
-        self.health.of(|| requests::read(&self.image, offset, bufs))
+        self.ask(|| requests::read(&self.image, offset, bufs))
     }
 
     fn read_many(&self, reads: &mut [ReadRun<'_>]) -> io::Result<()> {
         for run in &*reads {
             check_read(self.len, run.offset, run.buf.len())?;
         }
-        about_to_sleep();
-        self.health.of(|| requests::read_many(&self.image, reads))
+        self.ask(|| requests::read_many(&self.image, reads))
     }
 
     fn is_far(&self) -> bool {
@@ -200,10 +244,9 @@ impl Device for RbdDevice {
             return Ok(());
         }
         about_to_sleep();
-        self.flushes.flush(|| self.health.of(|| requests::flush(&self.image)))
+        self.flushes.flush(|| self.ask(|| requests::flush(&self.image)))
     }
 
-    /// librbd makes one write durable by a flush, which takes no round trip where no cache is on.
     fn writes_through(&self) -> bool {
         self.is_through
     }

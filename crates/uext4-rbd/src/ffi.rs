@@ -57,6 +57,18 @@ unsafe extern "C" {
     ) -> c_int;
     pub(crate) fn rados_connect(cluster: Handle) -> c_int;
     pub(crate) fn rados_shutdown(cluster: Handle);
+    pub(crate) fn rados_get_instance_id(cluster: Handle) -> u64;
+    pub(crate) fn rados_mon_command(
+        cluster: Handle,
+        commands: *const *const c_char,
+        count: usize,
+        input: *const c_char,
+        input_len: usize,
+        output: *mut *mut c_char,
+        output_len: *mut usize,
+        status: *mut *mut c_char,
+        status_len: *mut usize,
+    ) -> c_int;
     pub(crate) fn rados_ioctx_create(
         cluster: Handle,
         pool: *const c_char,
@@ -64,6 +76,20 @@ unsafe extern "C" {
     ) -> c_int;
     pub(crate) fn rados_ioctx_destroy(io: Handle);
     pub(crate) fn rados_ioctx_set_namespace(io: Handle, namespace: *const c_char);
+    pub(crate) fn rados_list_lockers(
+        io: Handle,
+        object: *const c_char,
+        lock: *const c_char,
+        exclusive: *mut c_int,
+        tag: *mut c_char,
+        tag_len: *mut usize,
+        clients: *mut c_char,
+        clients_len: *mut usize,
+        cookies: *mut c_char,
+        cookies_len: *mut usize,
+        addresses: *mut c_char,
+        addresses_len: *mut usize,
+    ) -> isize;
     pub(crate) fn rados_notify2(
         io: Handle,
         object: *const c_char,
@@ -116,7 +142,6 @@ unsafe extern "C" {
     pub(crate) fn rbd_config_image_list_cleanup(settings: *mut Setting, count: c_int);
 
     pub(crate) fn rbd_lock_acquire(image: Handle, mode: c_int) -> c_int;
-    pub(crate) fn rbd_is_exclusive_lock_owner(image: Handle, is_owner: *mut c_int) -> c_int;
     pub(crate) fn rbd_lock_get_owners(
         image: Handle,
         mode: *mut c_int,

@@ -81,14 +81,6 @@ impl Image {
         answer(unsafe { ffi::rbd_lock_acquire(self.image, ffi::LOCK_EXCLUSIVE) }).map(drop)
     }
 
-    /// Whether the lock is still this client's, by asking the cluster.
-    pub(crate) fn owns_lock(&self) -> io::Result<bool> {
-        let mut is_owner = 0;
-        // SAFETY: the image is open, the place lives during the call.
-        let asked = unsafe { ffi::rbd_is_exclusive_lock_owner(self.image, &raw mut is_owner) };
-        answer(asked).map(|_| is_owner != 0)
-    }
-
     /// The address of the client that has the lock.
     pub(crate) fn lock_owner(&self) -> io::Result<Option<String>> {
         let mut mode: c_int = 0;

@@ -9,14 +9,15 @@
 //! librbd's cache is switched off, so a write is complete when all stores of the image have it on
 //! their media. A pool or an image may have a setting of its own that switches it on, or another
 //! cache; so a flush is always `rbd_aio_flush`, which covers every write that was complete before,
-//! and a durable write is a write and a flush. librados keeps a request until it is answered, and
-//! sends it again to a store that was restarted: nothing is kept here.
+//! and a durable write is a write and, with a cache, a flush. librados keeps a request until it is
+//! answered, and sends it again to a store that was restarted: nothing is kept here.
 //!
 //! # One writer
 //! A client that opens an image to write has its exclusive lock, which librbd then hands over to
-//! nobody. A second writer is refused with the address of the first. A holder that died is missed
-//! by the cluster after its `osd client watch timeout`; librbd then has it fenced (blocklisted) and
-//! takes the lock. A holder that has lost it gets errors for every request, for good.
+//! nobody. A second writer is refused with the address of the first, and so is one where a client
+//! has the image open to write without having the lock. A holder that died is missed by the cluster
+//! after its `osd client watch timeout`; it is then fenced (blocklisted), and the lock taken. A
+//! holder that has lost it gets errors for every request, for good; see `hold`.
 //!
 //! # Why not a crate
 //! `ceph-rbd` (0.3) has bodies for a part of its functions only, and none for requests that are
@@ -30,6 +31,11 @@ mod name;
 mod options;
 
 #[cfg(feature = "librbd")]
+mod args;
+#[cfg(feature = "librbd")]
+#[allow(unsafe_code, reason = "a clock of libc")]
+mod clock;
+#[cfg(feature = "librbd")]
 #[allow(unsafe_code, reason = "functions of librados are called")]
 mod cluster;
 #[cfg(feature = "librbd")]
@@ -38,7 +44,12 @@ mod device;
 #[allow(unsafe_code, reason = "declarations of functions of C")]
 mod ffi;
 #[cfg(feature = "librbd")]
+#[allow(unsafe_code, reason = "functions of librados are called")]
+mod header;
+#[cfg(feature = "librbd")]
 mod health;
+#[cfg(feature = "librbd")]
+mod hold;
 #[cfg(feature = "librbd")]
 #[allow(unsafe_code, reason = "functions of librbd are called")]
 mod image;
@@ -50,7 +61,7 @@ mod requests;
 
 pub use error::RbdError;
 pub use name::{NameError, RbdName};
-pub use options::{RbdOptions, Tell};
+pub use options::{RbdEvent, RbdOptions, Tell};
 
 use uext4_device::SharedDevice;
 

@@ -2,7 +2,8 @@
 //!
 //! Source: "rbd" in qemu-block-drivers(7) and Ceph's page "QEMU and block devices". A backslash
 //! takes the meaning from the character behind it. `conf` is a file of settings, `id` a user
-//! without `client.`; every other key is a setting of Ceph.
+//! without `client.`; every other key is a setting of Ceph. A `key` is refused: a name is in
+//! /proc/mounts, logs and errors.
 
 use std::fmt;
 use std::io;
@@ -117,6 +118,13 @@ impl FromStr for RbdName {
         let form = || wrong("is not of the form rbd:POOL/IMAGE[@SNAPSHOT][:KEY=VALUE]");
         let mut parts = parts(rest.ok_or_else(form)?, ':').into_iter();
         let whole = parts.next().unwrap_or_default();
+        let is_secret = |part: &str| plain(part.split('=').next().unwrap_or(part)).trim() == "key";
+        if parts.clone().any(is_secret) {
+            // Not even this line may have it.
+            let text = format!("{SCHEME}{whole}:key=...");
+            let why = "a name is seen by everybody: say keyring=FILE or keyfile=FILE instead";
+            return Err(NameError { text, why: why.to_owned() });
+        }
         let mut place = self::parts(whole, '@').into_iter();
         let (names, snapshot) = (place.next().unwrap_or_default(), place.next());
         let names: Vec<String> = self::parts(names, '/').into_iter().map(plain).collect();
@@ -207,10 +215,24 @@ mod tests {
             assert_eq!(parts, (pool, namespace, image, snapshot), "{text}");
             assert_eq!(found.to_string(), text);
         }
-        let found = name(r"rbd:p/i:conf=/etc/c.conf:id=me:mon_host=h\:3300:key=a=b");
+        let found = name(r"rbd:p/i:conf=/etc/c.conf:id=me:mon_host=h\:3300:keyring=a=b");
         assert_eq!((found.setting("conf"), found.setting("id")), (Some("/etc/c.conf"), Some("me")));
         let settings: Vec<_> = found.ceph_settings().collect();
-        assert_eq!(settings, [("mon_host", "h:3300"), ("key", "a=b")]);
+        assert_eq!(settings, [("mon_host", "h:3300"), ("keyring", "a=b")]);
+    }
+
+    /// Fault model: a secret that gets into the table of mounts, a log or an error.
+    #[test]
+    fn a_secret_is_not_taken_and_not_shown() {
+        for text in [
+            "rbd:p/i:key=SECRET",
+            r"rbd:p/i:id=a:k\ey=SECRET",
+            "rbd:p/i: key =SECRET:id=a",
+            "rbd:p:key=SECRET",
+        ] {
+            let error = text.parse::<RbdName>().unwrap_err().to_string();
+            assert!(error.contains("keyring=FILE") && !error.contains("SECRET"), "{error}");
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ use uext4_device::{ReadRun, WriteRun};
 
 use crate::cluster::{answer, count_of};
 use crate::ffi::{self, Handle};
+use crate::health::ends;
 use crate::image::Image;
 
 /// Most bytes of one call that are on their way at a time, and most requests.
@@ -236,7 +237,7 @@ impl<'a> Calls<'a> {
                     is_read: way == Some(Way::Read),
                 });
             }
-            Err(error) => self.failed = Some(error),
+            Err(error) => self.fail(error),
         }
     }
 
@@ -245,11 +246,22 @@ impl<'a> Calls<'a> {
         let Some(ticket) = self.flying.pop_front() else { return };
         self.bytes -= ticket.bytes;
         if let Err(error) = ticket.wait() {
-            self.failed.get_or_insert(error);
+            self.fail(error);
         }
     }
 
-    /// Waits for all. The first failure is the result.
+    /// Keeps the first failure, or the first that ends the device: a request that was not answered
+    /// may still be made, and must not be hidden by another one's error.
+    fn fail(&mut self, error: io::Error) {
+        if self.failed.as_ref().is_none_or(|failed| ends(&error) && !ends(failed)) {
+            self.failed = Some(error);
+        }
+    }
+
+    /// Waits for all. See [`Calls::fail`] for the result.
+    ///
+    /// # Errors
+    /// The failure.
     fn all(mut self) -> io::Result<()> {
         while !self.flying.is_empty() {
             self.next();

@@ -118,7 +118,10 @@ impl<'a> Round<'a> {
         // early may have synced what it has removed since.
         let shows_loss = !judge_image(self.fresh.snapshot(), &history, marks.clone())?.is_empty();
         let mut faults = judge_image(device.snapshot(), &history, marks)?;
-        faults.extend(self.recover().err().map(|why| format!("on nbdfuse: {why}")));
+        // nbdfuse knows NBD alone; an image of Ceph is judged by its copy.
+        if self.export.name().as_os_str().as_encoded_bytes().starts_with(b"nbd") {
+            faults.extend(self.recover().err().map(|why| format!("on nbdfuse: {why}")));
+        }
         let what = format!("seed {}: {what}", self.seed);
         if !faults.is_empty() {
             let kept = self.keep(&copy, &history);

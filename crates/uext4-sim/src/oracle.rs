@@ -222,7 +222,10 @@ pub fn expect_clean(path: &Path) -> Result<(), String> {
 /// What else it did.
 pub fn expect_recovery_only(path: &Path) -> Result<Option<Vec<u32>>, String> {
     let verdict = judge(path, "-fy").map_err(|error| error.to_string())?;
-    if leaves_a_tree(&verdict.text) && has_clusters(path).map_err(|error| error.to_string())? {
+    let has_left = leaves_a_tree(&verdict.text)
+        && has_clusters(path).map_err(|error| error.to_string())?
+        || stumbles_at_a_leaf(&verdict.text);
+    if has_left {
         return Ok(None);
     }
     let name = path.to_string_lossy();
@@ -258,6 +261,19 @@ fn leaves_a_tree(text: &str) -> bool {
     let truncated = truncated(text);
     let sizes = text.lines().filter(|line| line.contains(", i_size is "));
     sizes.filter_map(|line| number_after(line, "Inode ")).any(|ino| truncated.contains(&ino))
+}
+
+/// Whether e2fsck has come by the only leaf of an orphan's tree twice. 1.47.0 does where the leaf
+/// has one extent: it gives the leaf back with that, loses its place, and leaves all other orphans.
+/// A file of which the kernel has punched all but one extent shows it, with its size and
+/// `s_last_orphan` set by debugfs; the kernel and uext4 truncate it.
+fn stumbles_at_a_leaf(text: &str) -> bool {
+    let truncated = truncated(text);
+    let mut twice = text.lines().filter_map(|line| {
+        let rest = line.strip_prefix("Already cleared indirect block (")?;
+        number_after(rest.split_once(") ")?.1, "found in orphaned inode ")
+    });
+    twice.any(|ino| truncated.contains(&ino))
 }
 
 fn repairs_but_usage(text: &str, name: &str) -> Vec<String> {
@@ -344,6 +360,18 @@ mod tests {
         let size = |ino| format!("{text}Inode {ino}, i_size is 0, should be 106496.  Fix? yes\n");
         assert!(leaves_a_tree(&size(14)));
         assert!(!leaves_a_tree(&size(13)) && !leaves_a_tree(text));
+    }
+
+    #[test]
+    fn an_orphan_at_whose_leaf_e2fsck_stumbles_is_known() {
+        let text = "Truncating orphaned inode 14 (uid=0, gid=0, mode=0100644, size=0)\n";
+        let twice = |ino| {
+            format!("{text}Already cleared indirect block (3196) found in orphaned inode {ino}.\n")
+        };
+        assert!(stumbles_at_a_leaf(&twice(14)));
+        assert!(!stumbles_at_a_leaf(&twice(13)) && !stumbles_at_a_leaf(text));
+        let data = format!("{text}Already cleared block (3196) found in orphaned inode 14.\n");
+        assert!(!stumbles_at_a_leaf(&data));
     }
 
     #[test]

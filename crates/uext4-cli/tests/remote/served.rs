@@ -51,6 +51,16 @@ impl Served {
         Self::new(folder, &[&all[..], words].concat())
     }
 
+    /// Starts a server again that has ended by itself, and tells so. nbdkit 1.32 may: a thread of a
+    /// connection answers while another one has closed it because the client is gone
+    /// (`raw_send_socket: Assertion`).
+    fn revive(&mut self) -> Result<(), String> {
+        let ended = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
+        let Some(status) = ended else { return Ok(()) };
+        println!("{} ended by itself ({status}), and is started again", self.command[0]);
+        self.start()
+    }
+
     fn copy(
         from: impl AsRef<std::ffi::OsStr>,
         to: impl AsRef<std::ffi::OsStr>,
@@ -69,11 +79,13 @@ impl Export for Served {
     }
 
     fn copy_from(&mut self, image: &Path) -> Result<(), String> {
+        self.revive()?;
         Self::copy(image, self.name())
     }
 
     fn copy_to(&mut self, image: &Path) -> Result<(), String> {
         let _ = fs::remove_file(image);
+        self.revive()?;
         Self::copy(self.name(), image)
     }
 

@@ -175,13 +175,24 @@ fn make_file(path: &Path, options: &Options) -> Result<()> {
 }
 
 fn make(device: &SharedDevice, options: &Options, is_forced: bool) -> Result<()> {
-    if !is_forced {
-        check_empty(&**device)?;
-    } else if let Ok(Some(holder)) = uext4::mmp_holder(device) {
-        // Whatever else lies there, or is damaged, is overwritten.
-        return Err(Failure::new(libc::EBUSY, format_args!("{holder}: in use")));
+    match is_forced {
+        true => check_no_host_has_it(device)?,
+        false => check_empty(&**device)?,
     }
     write(&**device, options)
+}
+
+/// Refuses what another host has mounted, as mmp tells, or may have. Whatever else lies there, or
+/// is damaged, is overwritten.
+fn check_no_host_has_it(device: &SharedDevice) -> Result<()> {
+    match uext4::mmp_holder(device) {
+        Ok(Some(holder)) => Err(Failure::new(libc::EBUSY, format_args!("{holder}: in use"))),
+        Err(error) if *error.kind() == uext4::ErrorKind::Io => {
+            let why = format_args!("cannot see whether another host has it: {error}");
+            Err(Failure::new(libc::EIO, why))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn write(device: &dyn Device, options: &Options) -> Result<()> {

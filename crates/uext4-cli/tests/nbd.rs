@@ -256,6 +256,29 @@ fn past_the_deadline_a_mount_fails_and_loses_nothing() {
     durable_image(&scratch, &server);
 }
 
+/// Fault model: a mount was given up, and the server holds a clean file system by the time it is
+/// unmounted, another host's.
+#[test]
+fn lost_changes_are_told_whatever_the_server_holds() {
+    let scratch = Scratch::new();
+    if let Some(why) = no_mount() {
+        skip!("{why}");
+    }
+    let (mut server, uri) = served(&scratch, Manner::new(LEN));
+    let mount = Mounted::new(&uri, &scratch.path("mnt"), "nbd_timeout=1");
+    let mut file = File::create(mount.path("file")).unwrap();
+    file.sync_all().unwrap();
+    server.kill();
+    file.write_all(b"not here").unwrap();
+    assert!(file.sync_all().is_err());
+    drop(file);
+    server.start(Manner::new(LEN));
+    run_ok(["-q".as_ref(), "mkfs".as_ref(), "-F".as_ref(), uri.as_os_str()]);
+    run_fails(["umount".as_ref(), mount.dir.as_os_str()], "what was not synced is lost");
+    mount.forget();
+    durable_image(&scratch, &server);
+}
+
 /// Fault model: two hosts, each by connections of its own, write to one export. The protocol of
 /// the server has no lock; that of the file system keeps the second one out, by name.
 #[test]

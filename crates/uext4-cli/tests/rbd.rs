@@ -148,7 +148,13 @@ impl Export for Image<'_> {
     }
 
     fn kill(&mut self) {
-        kill_process(self.store(), Signal::KILL).unwrap();
+        let pid = self.store();
+        kill_process(pid, Signal::KILL).unwrap();
+        // The next one needs its lock. The first one is a child of the cluster's, which waits for
+        // it in the end.
+        let stat = format!("/proc/{}/stat", pid.as_raw_nonzero());
+        let has_ended = || fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z "));
+        wait_until("the store has ended", has_ended);
         if let Some(mut store) = self.store.take() {
             let _ = store.wait();
         }

@@ -15,6 +15,7 @@ use std::io;
 use std::sync::Arc;
 
 use crate::dax_memory::DaxMemory;
+use crate::lease::Lease;
 use crate::queue::{DeviceQueue, QueueOptions};
 use crate::room::Room;
 use crate::sync_queue::SyncQueue;
@@ -110,6 +111,13 @@ pub trait Device: Send + Sync + Debug {
     /// behind a network. A reader then reads ahead.
     fn is_far(&self) -> bool {
         false
+    }
+
+    /// Says that changes are made under a lease ([`crate::LeasedDevice`]), or no more. A device
+    /// that makes changes again after an outage, or late, must not when the lease is over: another
+    /// host may have the disk.
+    fn set_lease(&self, lease: Option<Arc<Lease>>) {
+        drop(lease);
     }
 
     /// Makes every write that was complete before this call durable.

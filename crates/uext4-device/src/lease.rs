@@ -13,6 +13,9 @@
 //!   nothing is acknowledged under a lease that is over.
 //! - A lease that is over never begins again.
 //!
+//! - The device below is told of the lease, so that what it has to make again after an outage, or
+//!   could not make in time, is not made when the lease is over.
+//!
 //! Not covered: a change that began in time and that the store executes later.
 
 use std::io;
@@ -80,9 +83,10 @@ pub struct LeasedDevice {
 }
 
 impl LeasedDevice {
-    /// The device under a lease.
+    /// The device under a lease, which is told of it.
     #[must_use]
     pub fn new(lower: SharedDevice, lease: Arc<Lease>) -> LeasedDevice {
+        lower.set_lease(Some(Arc::clone(&lease)));
         LeasedDevice { lower, lease }
     }
 }

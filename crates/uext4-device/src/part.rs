@@ -14,6 +14,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::device::{Device, ReadRun, SharedDevice, WriteRun, check_read, check_write, total_len};
+use crate::lease::Lease;
 use crate::recording_device::RecordingDevice;
 use crate::room::Room;
 
@@ -92,6 +93,10 @@ impl Device for PartDevice {
 
     fn is_far(&self) -> bool {
         self.whole.is_far()
+    }
+
+    fn set_lease(&self, lease: Option<Arc<Lease>>) {
+        self.whole.set_lease(lease);
     }
 
     fn write_many(&self, writes: &[WriteRun<'_>]) -> io::Result<()> {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use parking_lot::RwLock;
 use rustix::io::Errno;
 use uext4_device::{
-    Device, FlushLatch, ReadRun, WriteRun, about_to_sleep, check_read, check_write,
+    Device, FlushLatch, Lease, ReadRun, WriteRun, about_to_sleep, check_read, check_write,
 };
 
 use crate::answer::{Content, Ticket};
@@ -367,6 +367,10 @@ impl Device for NbdDevice {
         let ranges: Vec<Range<u64>> = reads.iter().map(range).collect();
         let mut bufs: Vec<&mut [u8]> = reads.iter_mut().map(|run| &mut *run.buf).collect();
         self.read_whole(ranges, &mut bufs)
+    }
+
+    fn set_lease(&self, lease: Option<Arc<Lease>>) {
+        self.session.set_lease(lease);
     }
 
     fn is_far(&self) -> bool {

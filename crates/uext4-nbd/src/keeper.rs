@@ -131,8 +131,10 @@ fn try_once(session: &Arc<Session>, deadline: Instant) -> std::result::Result<Op
         Err(fault @ Fault::Refused(_)) => return Err(Try::Never(fault)),
         compared => compared?,
     }
+    let refused = |why| Try::Never(Fault::Refused(why));
+    session.require_lease().map_err(refused)?;
     let replayed = session.replay(deadline).map_err(Fault::from).inspect_err(leave)?;
-    let resumed = session.resume().map_err(|why| Try::Never(Fault::Refused(why)))?;
+    let resumed = session.resume().map_err(refused)?;
     Ok(resumed.then_some(replayed))
 }
 

@@ -25,6 +25,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use uext4_device::Lease;
 
 use crate::answer::{Content, Sink, Ticket};
 use crate::export::Export;
@@ -71,6 +72,8 @@ struct State {
     answers: u64,
     /// Which disk it is.
     identity: Identity,
+    /// Under which changes are made, if the disk is shared.
+    lease: Option<Arc<Lease>>,
 }
 
 /// A connection in use.
@@ -146,8 +149,20 @@ impl Session {
             may_hold_others: true,
             answers: 0,
             identity: Identity::default(),
+            lease: None,
         };
         Self { place, options, export, state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    /// From now on nothing is sent again when this is over.
+    pub(crate) fn set_lease(&self, lease: Option<Arc<Lease>>) {
+        self.state.lock().lease = lease;
+    }
+
+    /// # Errors
+    /// Another host may have the disk: nothing may be sent again.
+    pub(crate) fn require_lease(&self) -> Result<(), String> {
+        self.state.lock().require_lease()
     }
 
     /// Memory that changes since the last flush take, in bytes.
@@ -358,6 +373,7 @@ impl Session {
         if state.links.is_empty() {
             return Ok(false);
         }
+        state.require_lease()?;
         let timeout = self.options.timeout;
         let hopeless = |pending: &&Pending| {
             let (tries, age) = (pending.tries, pending.entered.elapsed());
@@ -427,6 +443,17 @@ impl Session {
 const STEP: Duration = Duration::from_millis(5);
 
 impl State {
+    fn require_lease(&self) -> Result<(), String> {
+        match &self.lease {
+            Some(lease) if lease.is_over() => {
+                let why =
+                    "the server was gone for longer than other hosts wait (mmp): one may have it";
+                Err(why.to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Enters a request and chooses its connection.
     fn enter(&mut self, request: Request, is_replay: bool) -> (u64, Arc<Link>, Ticket) {
         let cookie = self.next_cookie;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use server::{Manner, Server};
-use uext4_device::{Device, WriteRun};
+use uext4_device::{Device, Lease, LeasedDevice, PartDevice, SharedDevice, WriteRun};
 use uext4_nbd::{NbdDevice, NbdEvent, NbdOptions, NbdUri};
 
 const LEN: u64 = 4 << 20;
@@ -395,6 +395,31 @@ fn another_disk_is_not_written_to() {
         assert!(error.contains("another disk now: not the same file system"), "{error}");
         assert_eq!(server.asked.writes.load(Ordering::SeqCst), writes);
     }
+}
+
+/// Fault model: a server is gone until the lease is over, and another host has the disk by then.
+#[test]
+fn nothing_is_written_again_after_the_lease() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = Server::new(folder.path());
+    server.start(Manner::new(LEN));
+    let whole: SharedDevice = Arc::new(open(&server, options()).unwrap());
+    let lease = Arc::new(Lease::until(Duration::MAX));
+    let part = PartDevice::new(Arc::clone(&whole), 4096..LEN);
+    let device = LeasedDevice::new(Arc::new(part), Arc::clone(&lease));
+    device.write_at(1 << 20, &[1; 4096]).unwrap();
+    server.kill();
+    server.start(Manner::new(LEN));
+    // While it lasts the change is made again.
+    device.flush().unwrap();
+    device.write_at(2 << 20, &[1; 4096]).unwrap();
+    server.kill();
+    lease.end();
+    let writes = server.asked.writes.load(Ordering::SeqCst);
+    server.start(Manner::new(LEN));
+    let error = whole.flush().unwrap_err().to_string();
+    assert!(error.contains("for longer than other hosts wait"), "{error}");
+    assert_eq!(server.asked.writes.load(Ordering::SeqCst), writes);
 }
 
 /// Fault model: bytes of a server that mean nothing end in a panic, a hang or much memory.

@@ -136,11 +136,15 @@ fn open_to_make(
     Ok(Target { device, file: None })
 }
 
-/// Refuses what another host has mounted, as mmp tells. Whatever else lies there, or is damaged, is
-/// overwritten.
+/// Refuses what another host has mounted, as mmp tells, or may have. Whatever else lies there, or
+/// is damaged, is overwritten.
 fn check_no_host_has_it(device: &SharedDevice) -> Result<(), Failure> {
     match uext4::mmp_holder(device) {
         Ok(Some(holder)) => Err(Failure::Os(libc::EBUSY, format!("{holder}: in use"))),
+        Err(error) if *error.kind() == uext4::ErrorKind::Io => {
+            let why = format!("cannot see whether another host has it: {error}");
+            Err(Failure::Os(libc::EIO, why))
+        }
         _ => Ok(()),
     }
 }

@@ -4,9 +4,11 @@ Fault model: a volume stays open, or its image locked, behind `close`; what was 
 the object or the interpreter goes; a child of fork writes to the image of its parent.
 """
 
+import copy
 import errno
 import gc
 import os
+import pickle
 import subprocess
 import sys
 import uuid
@@ -89,6 +91,15 @@ def test_each_use_of_a_closed_volume_is_a_value_error(image):
         volume.core.close()
         with pytest.raises(ValueError, match="closed file"):
             raw.read(1)
+
+
+def test_a_volume_cannot_be_copied(image):
+    with uext4.Volume(image, "r+") as volume:
+        for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(TypeError):
+                copied(volume)
+        gc.collect()
+        (volume / "a").write_bytes(b"a")
 
 
 def test_an_owner_is_for_as_long_as_the_volume(image):

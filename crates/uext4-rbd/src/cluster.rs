@@ -14,11 +14,6 @@ use crate::name::RbdName;
 /// The setting without which librbd would take the lock of a writer that was missed and not have it
 /// fenced (blocklisted).
 pub(crate) const FENCES: (&str, &str) = ("rbd_blocklist_on_break_lock", "true");
-/// How long a client stays fenced: ten years. By itself a cluster would let it in again after an
-/// hour, and a host may be suspended for longer. `rbd_blocklist_expire_seconds` cannot be used:
-/// librados 16 sends that number as a text, which monitors refuse.
-const FENCE_SECONDS: u64 = 315_360_000;
-
 /// A pool of a cluster, or a namespace of one. Its connection ends with it.
 #[derive(Debug)]
 pub(crate) struct Pool {
@@ -130,33 +125,6 @@ impl Pool {
         };
         // A value that is too long is one.
         answer(found).map_or(true, |_| value[0] != 0)
-    }
-
-    /// Has the cluster refuse a client for [`FENCE_SECONDS`] from now on.
-    pub(crate) fn fence(&self, address: &str) -> io::Result<()> {
-        if !address.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".:/[]%".contains(&byte)) {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
-        let add = r#""prefix": "osd blocklist", "blocklistop": "add""#;
-        let command =
-            text(&format!(r#"{{{add}, "addr": "{address}", "expire": {FENCE_SECONDS}.0}}"#));
-        let commands = [command.as_ptr()];
-        // SAFETY: the handle is connected; the strings live during the call, and no answer is
-        // wanted.
-        let done = unsafe {
-            ffi::rados_mon_command(
-                self.cluster,
-                commands.as_ptr(),
-                commands.len(),
-                null(),
-                0,
-                null_mut(),
-                null_mut(),
-                null_mut(),
-                null_mut(),
-            )
-        };
-        answer(done).map(drop)
     }
 
     /// For functions of librados.

@@ -19,7 +19,7 @@ use crate::image::Image;
 use crate::lock;
 use crate::name::RbdName;
 use crate::options::{RbdEvent, RbdOptions, Tell};
-use crate::requests::{self, Change};
+use crate::requests::{self, Change, Gate};
 
 /// An image of Ceph, as a device.
 pub(crate) struct RbdDevice {
@@ -111,21 +111,20 @@ impl RbdDevice {
         check_write(self.len, self.read_only, offset, len)
     }
 
-    /// Makes a request, if the image is still this client's.
-    fn ask<T>(&self, request: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    /// Makes requests, each if the image is still this client's when it is sent.
+    fn ask<T>(&self, requests: impl FnOnce(&Gate<'_>) -> io::Result<T>) -> io::Result<T> {
         about_to_sleep();
-        self.health.of(|| {
-            if let Some(hold) = &self.hold {
-                hold.check(&self.image, &self.health)?;
-            }
-            request()
-        })
+        let gate = || {
+            self.health.check()?;
+            self.hold.as_ref().map_or(Ok(()), |hold| hold.check(&self.image, &self.health))
+        };
+        self.health.of(|| requests(&gate))
     }
 
     /// The same for one that changes the image: a part of it may have been cut off.
-    fn ask_to_change(&self, request: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-        self.ask(|| {
-            request()?;
+    fn ask_to_change(&self, requests: impl FnOnce(&Gate<'_>) -> io::Result<()>) -> io::Result<()> {
+        self.ask(|gate| {
+            requests(gate)?;
             let hold = self.hold.as_ref();
             hold.map_or(Ok(()), |hold| hold.check_len(&self.image, &self.health))
         })
@@ -133,7 +132,8 @@ impl RbdDevice {
 
     fn change(&self, offset: u64, len: u64, change: Change) -> io::Result<bool> {
         self.check_change(offset, len)?;
-        self.ask_to_change(|| requests::change(&self.image, offset, len, change)).map(|()| true)
+        self.ask_to_change(|gate| requests::change(&self.image, gate, offset, len, change))
+            .map(|()| true)
     }
 }
 
@@ -186,7 +186,7 @@ impl Device for RbdDevice {
 
     fn read_uncached(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         if !self.is_through {
-            self.ask(|| self.image.drop_cache())?;
+            self.ask(|_| self.image.drop_cache())?;
         }
         self.read_at(offset, buf)
     }
@@ -208,7 +208,7 @@ impl Device for RbdDevice {
             let len = run.bufs.iter().map(|buf| buf.len() as u64).sum();
             self.check_change(run.offset, len)?;
         }
-        self.ask_to_change(|| requests::write(&self.image, writes))
+        self.ask_to_change(|gate| requests::write(&self.image, gate, writes))
     }
 
     fn write_fua(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
@@ -224,14 +224,14 @@ impl Device for RbdDevice {
 
     fn read_vectored_at(&self, offset: u64, bufs: &mut [&mut [u8]]) -> io::Result<()> {
         check_read(self.len, offset, bufs.iter().map(|buf| buf.len()).sum())?;
-        self.ask(|| requests::read(&self.image, offset, bufs))
+        self.ask(|gate| requests::read(&self.image, gate, offset, bufs))
     }
 
     fn read_many(&self, reads: &mut [ReadRun<'_>]) -> io::Result<()> {
         for run in &*reads {
             check_read(self.len, run.offset, run.buf.len())?;
         }
-        self.ask(|| requests::read_many(&self.image, reads))
+        self.ask(|gate| requests::read_many(&self.image, gate, reads))
     }
 
     fn is_far(&self) -> bool {
@@ -244,7 +244,7 @@ impl Device for RbdDevice {
             return Ok(());
         }
         about_to_sleep();
-        self.flushes.flush(|| self.ask(|| requests::flush(&self.image)))
+        self.flushes.flush(|| self.ask(|gate| requests::flush(&self.image, gate)))
     }
 
     fn writes_through(&self) -> bool {

@@ -69,6 +69,7 @@ unsafe extern "C" {
         status: *mut *mut c_char,
         status_len: *mut usize,
     ) -> c_int;
+    pub(crate) fn rados_wait_for_latest_osdmap(cluster: Handle) -> c_int;
     pub(crate) fn rados_ioctx_create(
         cluster: Handle,
         pool: *const c_char,

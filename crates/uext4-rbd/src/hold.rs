@@ -11,7 +11,8 @@
 //! which a cluster misses a client (30 s, unless it is set otherwise).
 //!
 //! Not covered: a request that librados has when the host is suspended. The fence refuses it; see
-//! `lock`, and docs/rbd.md for other programs' fences.
+//! `lock`, and docs/rbd.md for other programs' fences. A virtual machine that is paused, whose
+//! clocks may stand still.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -49,11 +50,11 @@ impl Hold {
         len: u64,
         timeout: Duration,
     ) -> Result<Self, Fault> {
+        let (looked, looking) = (AtomicU64::new(millis()), Mutex::default());
         let lock = match has_lock {
             true => Some(entry(image)?),
             false => None,
         };
-        let (looked, looking) = (AtomicU64::new(millis()), Mutex::default());
         Ok(Self { lock, len, pause: LOOK.min(timeout / 4), looked, looking })
     }
 

@@ -41,6 +41,9 @@ mod cluster;
 #[cfg(feature = "librbd")]
 mod device;
 #[cfg(feature = "librbd")]
+#[allow(unsafe_code, reason = "functions of librados are called")]
+mod fence;
+#[cfg(feature = "librbd")]
 #[allow(unsafe_code, reason = "declarations of functions of C")]
 mod ffi;
 #[cfg(feature = "librbd")]

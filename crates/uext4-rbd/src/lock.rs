@@ -9,17 +9,19 @@
 //! and is missed by the cluster after its `osd client watch timeout`; then it is fenced for good,
 //! and librbd takes the lock.
 //!
-//! Two that come at the same time: the one with the lower number, which was there first, does not
-//! wait for the other. Not covered: a client that opens the image between the last look and the
-//! lock, has written by then, and hands the lock over. It gets errors when it writes again.
+//! Of two that come at the same time, the one that was not there at the other's first look waits.
+//! If each has seen the other, both are refused. Not covered: a client that opens the image between
+//! the last look and the lock, has written by then, and hands the lock over. It gets errors when it
+//! writes again.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::cluster::FENCES;
 use crate::error::Fault;
-use crate::image::Image;
+use crate::image::{Client, Image};
 use crate::options::RbdEvent;
 
 /// How long a client is given for an answer, and how long it is waited before the next look.
@@ -37,8 +39,9 @@ pub(crate) fn take(
     check_fences(image)?;
     let start = Instant::now();
     let mut is_told = false;
+    let mut first = None;
     let missed = loop {
-        let other = match look(image).map_err(Fault::of("its clients"))? {
+        let other = match look(image, &mut first).map_err(Fault::of("its clients"))? {
             Look::Free { missed } => break missed,
             Look::InUse(other) => other,
         };
@@ -51,11 +54,10 @@ pub(crate) fn take(
         }
         thread::sleep(PAUSE);
     };
-    // librbd fences it as well, for an hour. Monitors of Ceph 16 keep the time of a fence that is
-    // there; where the last one counts it is made again.
-    let fence = || missed.iter().try_for_each(|address| image.pool().fence(address));
-    let fence = || fence().map_err(Fault::of("the fence of its writer"));
-    fence()?;
+    if let Some(address) = &missed {
+        // Before librbd does so for an hour, which a monitor would keep.
+        image.pool().fence(address).map_err(Fault::of("the fence of its writer"))?;
+    }
     image.take_lock().map_err(|error| match image.lock_owner() {
         // Another one was faster, and does not hand it over.
         Ok(Some(owner)) if error.raw_os_error() == Some(libc::EROFS) => {
@@ -64,7 +66,11 @@ pub(crate) fn take(
         _ => Fault::Failed("its exclusive lock", error),
     })?;
     // Where this fails the lock is given back, with nothing written.
-    fence()
+    let is_fenced = |address| image.pool().is_fenced(address);
+    match missed.as_deref().map_or(Ok(true), is_fenced).map_err(Fault::of("its fences"))? {
+        true => Ok(()),
+        false => Err(Fault::Refused("its writer, which was missed, is fenced no more".to_owned())),
+    }
 }
 
 /// Fails if librbd would not fence the one whose lock it takes. The settings of this client say
@@ -116,28 +122,36 @@ impl Other {
     }
 }
 
-fn look(image: &Image) -> io::Result<Look> {
-    let owner = image.lock_owner()?;
-    let own = image.pool().number();
-    let mut clients = image.clients()?;
-    clients.retain(|client| client.number != own);
-    let Some(header) = image.header().filter(|_| !clients.is_empty()) else {
-        return Ok(Look::Free { missed: owner });
-    };
-    let answering = image.pool().answering(&header, ANSWER)?;
-    if let Some(owner) = &owner
-        && clients.iter().any(|client| client.address == *owner)
-    {
-        let mut numbers = clients.iter().filter(|client| client.address == *owner);
-        let is_there = numbers.any(|client| answering.contains(&client.number));
-        let other = if is_there { Other::Holds } else { Other::Silent };
-        return Ok(Look::InUse(other(owner.clone())));
+/// Looks at the clients. `first` are the numbers of those that were there at the first look: one
+/// that came later finds this one.
+fn look(image: &Image, first: &mut Option<BTreeSet<u64>>) -> io::Result<Look> {
+    let pool = image.pool();
+    loop {
+        let owner = image.lock_owner()?;
+        let Some(header) = image.header() else { return Ok(Look::Free { missed: owner }) };
+        let entry = pool.locker(&header)?;
+        let mut clients = image.clients()?;
+        clients.retain(|client| client.number != pool.number());
+        let answering = match clients.is_empty() {
+            true => BTreeSet::new(),
+            false => pool.answering(&header, ANSWER)?,
+        };
+        let first = first.get_or_insert_with(|| clients.iter().map(|it| it.number).collect());
+        let has_lock = |client: &&Client| owner.as_ref() == Some(&client.address);
+        let mut holders = clients.iter().filter(has_lock).peekable();
+        if let (Some(owner), Some(_)) = (&owner, holders.peek()) {
+            let is_there = holders.any(|client| answering.contains(&client.number));
+            let other = if is_there { Other::Holds } else { Other::Silent };
+            return Ok(Look::InUse(other(owner.clone())));
+        }
+        let is_there = |it: &Client| first.contains(&it.number) && answering.contains(&it.number);
+        if let Some(client) = clients.into_iter().find(is_there) {
+            return Ok(Look::InUse(Other::IsOpen(client.address)));
+        }
+        // It is missed if it had the lock before and after it was looked for among the clients: one
+        // that has closed the image meanwhile must not be fenced.
+        if image.lock_owner()? == owner && pool.locker(&header)? == entry {
+            return Ok(Look::Free { missed: owner });
+        }
     }
-    let first = clients
-        .into_iter()
-        .find(|client| client.number < own && answering.contains(&client.number));
-    Ok(match first {
-        Some(client) => Look::InUse(Other::IsOpen(client.address)),
-        None => Look::Free { missed: owner },
-    })
 }

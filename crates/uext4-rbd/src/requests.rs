@@ -3,6 +3,9 @@
 //! What: a call sends its requests (`rbd_aio_*`) and waits for the oldest where too many are on
 //! their way, and in the end for all. Threads of librbd answer.
 //!
+//! Before each request the gate of the call is asked, which fails when the image is not this
+//! client's any more: a call may take long.
+//!
 //! Invariant: a buffer that librbd was given is borrowed until its request is done: every
 //! [`Ticket`] is waited for before the call returns, also where it unwinds.
 
@@ -30,6 +33,9 @@ const BUFFERS_MAX: usize = 256;
 const RANGE_MAX: u64 = 64 << 20;
 const RANGE_COUNTS: usize = FLYING_MAX / 8;
 
+/// Fails when nothing may be asked any more.
+pub(crate) type Gate<'a> = dyn Fn() -> io::Result<()> + 'a;
+
 /// A change of a range without data.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Change {
@@ -40,15 +46,24 @@ pub(crate) enum Change {
 }
 
 /// Fills buffers one after the other, from an offset (bytes).
-pub(crate) fn read(image: &Image, offset: u64, bufs: &mut [&mut [u8]]) -> io::Result<()> {
-    let mut calls = Calls::new(image);
+pub(crate) fn read(
+    image: &Image,
+    gate: &Gate<'_>,
+    offset: u64,
+    bufs: &mut [&mut [u8]],
+) -> io::Result<()> {
+    let mut calls = Calls::new(image, gate);
     calls.scatter(offset, bufs.iter_mut().map(|buf| part(buf)), Way::Read);
     calls.all()
 }
 
 /// Fills the buffers of runs, in any order.
-pub(crate) fn read_many(image: &Image, runs: &mut [ReadRun<'_>]) -> io::Result<()> {
-    let mut calls = Calls::new(image);
+pub(crate) fn read_many(
+    image: &Image,
+    gate: &Gate<'_>,
+    runs: &mut [ReadRun<'_>],
+) -> io::Result<()> {
+    let mut calls = Calls::new(image, gate);
     for run in runs {
         calls.scatter(run.offset, std::iter::once(part(run.buf)), Way::Read);
     }
@@ -60,8 +75,8 @@ fn part(buf: &mut [u8]) -> iovec {
 }
 
 /// Changes what runs say, in any order.
-pub(crate) fn write(image: &Image, runs: &[WriteRun<'_>]) -> io::Result<()> {
-    let mut calls = Calls::new(image);
+pub(crate) fn write(image: &Image, gate: &Gate<'_>, runs: &[WriteRun<'_>]) -> io::Result<()> {
+    let mut calls = Calls::new(image, gate);
     for run in runs {
         let bufs = run.bufs.iter().map(|buf| iovec {
             // librbd does not write to it: its type is that of readv(2) as well.
@@ -74,8 +89,14 @@ pub(crate) fn write(image: &Image, runs: &[WriteRun<'_>]) -> io::Result<()> {
 }
 
 /// Changes a range of `len` bytes.
-pub(crate) fn change(image: &Image, offset: u64, len: u64, change: Change) -> io::Result<()> {
-    let mut calls = Calls::new(image);
+pub(crate) fn change(
+    image: &Image,
+    gate: &Gate<'_>,
+    offset: u64,
+    len: u64,
+    change: Change,
+) -> io::Result<()> {
+    let mut calls = Calls::new(image, gate);
     let mut at = offset;
     while at < offset + len {
         let now = (offset + len - at).min(RANGE_MAX);
@@ -95,8 +116,8 @@ pub(crate) fn change(image: &Image, offset: u64, len: u64, change: Change) -> io
 }
 
 /// Makes every change durable that was complete before.
-pub(crate) fn flush(image: &Image) -> io::Result<()> {
-    let mut calls = Calls::new(image);
+pub(crate) fn flush(image: &Image, gate: &Gate<'_>) -> io::Result<()> {
+    let mut calls = Calls::new(image, gate);
     // SAFETY: image and completion are open.
     calls.add(0, Vec::new(), None, |image, done, _| unsafe { ffi::rbd_aio_flush(image, done) });
     calls.all()
@@ -147,14 +168,15 @@ impl Drop for Ticket {
 /// the caller's again.
 struct Calls<'a> {
     image: &'a Image,
+    gate: &'a Gate<'a>,
     flying: VecDeque<Ticket>,
     bytes: usize,
     failed: Option<io::Error>,
 }
 
 impl<'a> Calls<'a> {
-    fn new(image: &'a Image) -> Self {
-        Self { image, flying: VecDeque::new(), bytes: 0, failed: None }
+    fn new(image: &'a Image, gate: &'a Gate<'a>) -> Self {
+        Self { image, gate, flying: VecDeque::new(), bytes: 0, failed: None }
     }
 
     /// Sends requests for buffers that lie one after the other from an offset on.
@@ -217,6 +239,9 @@ impl<'a> Calls<'a> {
     ) {
         if self.failed.is_some() {
             return;
+        }
+        if let Err(error) = (self.gate)() {
+            return self.fail(error);
         }
         let mut completion = null_mut();
         // SAFETY: the place lives during the call; there is no callback that could be called.

@@ -267,9 +267,16 @@ fn check_unused(args: &Args, image: &Image, target: &Target) -> Result<()> {
     }
     // What -F says of a file system is not said of one that is in use.
     if args.force && !args.only_plan && !target.is_made() {
-        // Whatever else lies there, or is damaged, is overwritten.
-        if let Ok(Some(holder)) = uext4::mmp_holder(device) {
-            return Err(Why::new(format!("{holder}: in use")).at("mkfs", image));
+        match uext4::mmp_holder(device) {
+            Ok(Some(holder)) => {
+                return Err(Why::new(format!("{holder}: in use")).at("mkfs", image));
+            }
+            Err(error) if *error.kind() == uext4::ErrorKind::Io => {
+                let why = format!("cannot see whether another host has it: {error}");
+                return Err(Why::new(why).at("mkfs", image));
+            }
+            // Whatever else lies there, or is damaged, is overwritten.
+            Ok(None) | Err(_) => {}
         }
     }
     Ok(())

@@ -276,6 +276,14 @@ impl NotSynced {
         self.error.raw_os_error() == Some(libc::ENOTCONN)
     }
 
+    /// Whether the mount had changes that it could not make durable. One that could not be asked,
+    /// because it is not ours or has ended, had none as far as is known.
+    fn had_changes(&self) -> bool {
+        let was_asked =
+            !matches!(self.error.raw_os_error(), Some(libc::ENOTCONN | libc::EACCES | libc::EPERM));
+        self.is_unsynced.map_or(was_asked, |waits| waits > 0)
+    }
+
     fn what_is_lost(self) -> String {
         let mut error = Why::from(self.error).to_string();
         if let Some(reason) = self.reason {
@@ -290,7 +298,8 @@ impl NotSynced {
 
 /// Whether the daemon could close the volume: it is not our child, so that its exit status cannot
 /// be had, but a volume that was closed has an empty journal. Silent where the image cannot be
-/// read, unless its server is gone. `synced`: whether all was durable just before.
+/// read, unless its server is gone. `synced`: whether all was durable just before; a mount that
+/// still held changes has lost them, even if the image is clean: another host may have it by now.
 fn check_closed(
     source: &OsStr,
     synced: std::result::Result<(), NotSynced>,
@@ -298,7 +307,11 @@ fn check_closed(
     let image = Image::parse(source);
     match inspected(&image) {
         None if image.uri().is_none() || synced.is_ok() => return Ok(()),
-        Some(found) if !needs_replay(&found) => return Ok(()),
+        Some(found)
+            if !needs_replay(&found) && !synced.as_ref().is_err_and(NotSynced::had_changes) =>
+        {
+            return Ok(());
+        }
         _ => {}
     }
     let rest = match synced {

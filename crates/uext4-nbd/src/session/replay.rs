@@ -59,6 +59,7 @@ impl Session {
     /// Sends a request of the keeper while all others wait.
     fn submit_again(&self, request: Request) -> io::Result<Ticket> {
         let mut state = self.state.lock();
+        state.require_lease().map_err(io::Error::other)?;
         if state.links.is_empty() {
             return Err(io::ErrorKind::NotConnected.into());
         }

@@ -8,7 +8,7 @@ import os
 import warnings
 import weakref
 from collections.abc import Iterable, Iterator
-from typing import IO, Any
+from typing import IO, Any, NoReturn, SupportsIndex
 from uuid import UUID
 
 from . import _uext4
@@ -77,6 +77,9 @@ class Volume:
     def owner(self) -> tuple[int, int]:
         """User and group of what is made, and of the caller whose changes take set-id bits."""
         return self._owner
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise TypeError("a volume is open once: it cannot be copied or pickled")
 
     # Open and closed.
 

@@ -234,6 +234,10 @@ impl Claim {
         let mut state = self.keeper.state.lock();
         let result = self.keeper.write_clean(&mut state);
         self.keeper.lease.end();
+        if result.is_ok() {
+            // Another volume on this device is not this one's.
+            self.keeper.block.device.set_lease(None);
+        }
         result
     }
 

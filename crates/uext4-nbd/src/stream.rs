@@ -156,7 +156,8 @@ impl Bounded<'_> {
         call(&mut self.wire).map_err(|error| match error.kind() {
             // What the system says of a timeout.
             ErrorKind::WouldBlock => {
-                io::Error::new(ErrorKind::TimedOut, "the server does not answer")
+                let why = "the server does not answer, or takes no more clients";
+                io::Error::new(ErrorKind::TimedOut, why)
             }
             _ => error,
         })

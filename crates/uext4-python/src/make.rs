@@ -43,6 +43,9 @@ pub(crate) fn mkfs<'py>(
 ) -> PyResult<Bound<'py, PyDict>> {
     let made = py.detach(|| -> Result<_, Failure> {
         let unknown = || Failure::Value(format!("{fs_type}: ext2, ext3 and ext4 are made"));
+        if label.len() > 16 {
+            return Err(Failure::Value("a label has at most 16 bytes".to_owned()));
+        }
         let mut options = Options {
             size,
             fs_type: FsType::parse(fs_type).ok_or_else(unknown)?,

@@ -35,6 +35,10 @@ def test_partitions_of_a_gpt(tmp_path):
         uext4.mkfs(path, partition=number, label=f"p{number}")
     with pytest.raises(FileExistsError):
         uext4.mkfs(path, partition=3)
+    with pytest.raises(TypeError):
+        uext4.Volume(path, partition="3")
+    with pytest.raises(ValueError, match="16 bytes"):
+        uext4.mkfs(path, partition=1, force=True, label="x" * 17)
     with uext4.Volume(path, "r+", partition=3) as volume:
         assert volume.label == "p3"
         assert volume.statfs().f_blocks * volume.statfs().f_frsize <= 24 * MIB

@@ -6,6 +6,7 @@ a disk may lie: reading one ends after a bounded number of steps.
 
 from __future__ import annotations
 
+import operator
 import os
 import struct
 import zlib
@@ -54,9 +55,10 @@ def place(
         return offset, length
     if offset or length is not None:
         raise ValueError("either a partition, or an offset and a length")
+    number = operator.index(partition)
     table = partitions(image)
     for found in table:
-        if found.number == partition:
+        if found.number == number:
             return found.offset, found.length
     has = ", ".join(str(found.number) for found in table) or "none"
     raise ValueError(f"{os.fsdecode(image)}: has no partition {partition} (it has {has})")

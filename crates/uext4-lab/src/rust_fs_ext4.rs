@@ -106,7 +106,6 @@ impl Peer {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::load::Load;
     use crate::plan::{Event, Plan, run};
     use crate::target::Target;

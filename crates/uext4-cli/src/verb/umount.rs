@@ -276,12 +276,12 @@ impl NotSynced {
         self.error.raw_os_error() == Some(libc::ENOTCONN)
     }
 
-    /// Whether the mount had changes that it could not make durable. One that could not be asked,
-    /// because it is not ours or has ended, had none as far as is known.
+    /// Whether the mount had changes that it could not make durable. One that could not be asked
+    /// had some if its device fails; others are not ours, have ended, or tell of a file that is
+    /// gone.
     fn had_changes(&self) -> bool {
-        let was_asked =
-            !matches!(self.error.raw_os_error(), Some(libc::ENOTCONN | libc::EACCES | libc::EPERM));
-        self.is_unsynced.map_or(was_asked, |waits| waits > 0)
+        let has_failed = matches!(self.error.raw_os_error(), Some(libc::EIO | libc::EROFS));
+        self.is_unsynced.map_or(has_failed, |waits| waits > 0)
     }
 
     fn what_is_lost(self) -> String {

@@ -118,6 +118,9 @@ impl<T: Into<Fault>> From<T> for Try {
 }
 
 fn try_once(session: &Arc<Session>, deadline: Instant) -> std::result::Result<Option<u64>, Try> {
+    let refused = |why| Try::Never(Fault::Refused(why));
+    // Before the question which disk it is, which is not sent without the lease either.
+    session.require_lease().map_err(refused)?;
     let served = session.place.serve(deadline, session.options.patience())?;
     let export: Export = served.agreed.export;
     if let Some(fault) = export.shrunk(&session.export) {
@@ -131,8 +134,6 @@ fn try_once(session: &Arc<Session>, deadline: Instant) -> std::result::Result<Op
         Err(fault @ Fault::Refused(_)) => return Err(Try::Never(fault)),
         compared => compared?,
     }
-    let refused = |why| Try::Never(Fault::Refused(why));
-    session.require_lease().map_err(refused)?;
     let replayed = session.replay(deadline).map_err(Fault::from).inspect_err(leave)?;
     let resumed = session.resume().map_err(refused)?;
     Ok(resumed.then_some(replayed))

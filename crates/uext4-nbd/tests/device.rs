@@ -402,6 +402,11 @@ fn another_disk_is_not_written_to() {
 fn nothing_is_written_again_after_the_lease() {
     let folder = tempfile::tempdir().unwrap();
     let mut server = Server::new(folder.path());
+    // A file system, so that each server is asked whether it has the same.
+    let mut disk = vec![0; LEN as usize];
+    disk[1024 + 0x38..][..2].copy_from_slice(&[0x53, 0xEF]);
+    disk[1024 + 0x68..][..16].fill(1);
+    server.load(disk);
     server.start(Manner::new(LEN));
     let whole: SharedDevice = Arc::new(open(&server, options()).unwrap());
     let lease = Arc::new(Lease::until(Duration::MAX));

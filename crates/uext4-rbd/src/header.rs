@@ -1,4 +1,4 @@
-//! What the header object of an image says: who watches it, and who has its lock.
+//! What the header object of an image says: its watchers, and the client that has its lock.
 //!
 //! librbd has answers of its own to both. They do not tell a lock that was kept from one that was
 //! lost and taken again, nor a client that is there from one that died.
@@ -35,7 +35,7 @@ impl Pool {
         unsafe { ffi::rados_get_instance_id(self.cluster()) }
     }
 
-    /// Who has the lock, as the store says.
+    /// The client that has the lock, as the store says.
     pub(crate) fn locker(&self, object: &str) -> io::Result<Option<Locker>> {
         let object = text(object);
         let mut exclusive: c_int = 0;

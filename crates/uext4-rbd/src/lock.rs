@@ -28,8 +28,8 @@ use crate::options::RbdEvent;
 const ANSWER: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Takes the lock, if within `timeout` no client has it that could use it. A client that is there may
-/// be about to close the image, and is waited for as long as `closing`.
+/// Takes the lock, if within `timeout` no client has it that could use it. A client that is there
+/// may be about to close the image, and is waited for as long as `closing`.
 pub(crate) fn take(
     image: &Image,
     timeout: Duration,
